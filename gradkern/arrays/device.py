@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from gradkern.arrays.torch_guards import alignment
 from gradkern.call import Tensor
 from gradkern.errors import ArgumentError, ProviderError
 from gradkern.strides import c_strides
+from gradkern.system.importing import load
 from gradkern.system.providers import unavailable
 
 __all__ = [
@@ -75,7 +75,7 @@ def refuse_capture(where: str, kind: Kind, stream: Any) -> None:
 
 def _untyped(module: str) -> Any:
     """A module of cuda.bindings or cuda.core, which have no types; imported by the first array that needs it."""
-    return import_module(module)
+    return load(module)
 
 
 # --- PyTorch -------------------------------------------------------------------------------------------------------

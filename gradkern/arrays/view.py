@@ -17,6 +17,7 @@ from gradkern.arrays.kind import Kind, View, type_name
 from gradkern.arrays.torch_compile import tell
 from gradkern.arrays.torch_guards import is_cut_off
 from gradkern.errors import ArgumentError, GradkernError
+from gradkern.system.importing import load
 
 __all__ = ["device_arrays", "view"]
 
@@ -121,6 +122,4 @@ def _of_dlpack(value: Any, where: str) -> View:
 @cache
 def device_arrays() -> ModuleType:
     """The module for arrays on a GPU."""
-    from gradkern.arrays import device
-
-    return device
+    return load("gradkern.arrays.device")

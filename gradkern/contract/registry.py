@@ -7,7 +7,7 @@ Where that is another one, registry.yaml is read and checked itself, for which p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -17,12 +17,9 @@ from gradkern.contract.schema import Operator
 from gradkern.errors import RegistryError
 from gradkern.system import locks
 from gradkern.system.importing import load
+from gradkern.system.own_thread import in_own_thread, working
 
 __all__ = ["digest", "operators", "path"]
-
-# A fork waits for the reading: a child forked in its middle waited for ever, for what was half imported or for a lock
-# that pydantic holds while it checks the first entry.
-_reading = locks.wait_before_fork(locks.reentrant_lock())
 
 
 @cache
@@ -32,16 +29,20 @@ def operators() -> Mapping[str, Operator]:
     >>> gradkern.operators()["ConvGrad"].inputs[0].name
     'dY'
     """
-    with _reading:
-        locks.require_whole(_reading)
-        try:
-            data = path().read_bytes()
-        except OSError as error:
-            hint = "gradkern runs from files in a folder, not from a zip file"
-            raise RegistryError(f"{path()} cannot be read: {error.strerror or error}; {hint}") from error
-        return _contracts(data)
+    return in_own_thread(_read)  # pydantic, which may be needed, holds a lock while it checks the first entry
 
 
+def _read() -> Mapping[str, Operator]:
+    locks.require_whole(working)
+    try:
+        data = path().read_bytes()
+    except OSError as error:
+        hint = "gradkern runs from files in a folder, not from a zip file"
+        raise RegistryError(f"{path()} cannot be read: {error.strerror or error}; {hint}") from error
+    return _contracts(data)
+
+
+@lru_cache(maxsize=1)  # where threads call operators() at once, one finds the contracts and the others get these
 def _contracts(data: bytes) -> Mapping[str, Operator]:
     checked: Any = load("gradkern.contract.checked")
     if digest(data) == checked.DIGEST:

@@ -32,8 +32,9 @@ from numba.extending import intrinsic
 
 from gradkern.cpu import cache
 from gradkern.errors import ProviderError
-from gradkern.system import cache_files, interrupts, locks, sources, working_folder
+from gradkern.system import cache_files, locks, sources, working_folder
 from gradkern.system.notice import warn
+from gradkern.system.own_thread import in_own_thread
 
 __all__ = [
     "AS_WRITTEN",
@@ -72,10 +73,9 @@ _OTHERS_COMPILE = 60.0  # seconds that a kernel which another process compiles i
 settings: Any = config  # whose names Numba makes at import
 working_folder.do_without(ir.Loc)
 
-# A fork waits for it as well as for plans: the kernel of the helpers is compiled when they are first asked.
-_lock = locks.wait_before_fork(locks.reentrant_lock(), innermost=True)
 locks.renew_in_child(cast(Any, global_compiler_lock)._lock)  # Numba's own
 locks.renew_in_child(cast(Any, ffi).lib._lock._lock)  # llvmlite's
+cast(Any, numba).typeof(np.empty(0))  # imports numpy.ma, as else the first kernel would where no fork waits for it
 
 
 class Kernel:
@@ -91,12 +91,12 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> Callable[..., None]:
         compiled = self._compiled.get(arguments)
+        return in_own_thread(functools.partial(self._made, arguments)) if compiled is None else compiled
+
+    def _made(self, arguments: tuple[Any, ...]) -> Callable[..., None]:
+        compiled = self._compiled.get(arguments)  # another thread may have asked for it, too
         if compiled is None:
-            with _lock:
-                compiled = self._compiled.get(arguments)
-                if compiled is None:
-                    with interrupts.deferred():
-                        compiled = self._compiled[arguments] = self._load_or_compile(arguments)
+            compiled = self._compiled[arguments] = self._load_or_compile(arguments)
         return compiled
 
     def path(self, *arguments: Any) -> Path | None:

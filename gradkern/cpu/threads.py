@@ -35,7 +35,7 @@ from numba import types
 
 from gradkern.cpu.compile import kernel, settings
 from gradkern.cpu.jobs import BEGUN, FAILED, FINISHED, MAILBOX, QUEUE, QUEUE_SIZE, look, take
-from gradkern.system import locks
+from gradkern.system.own_thread import in_own_thread
 
 __all__ = ["QUEUE", "WORTH_A_THREAD", "run", "take", "threads"]
 
@@ -133,16 +133,18 @@ class _Helper:
                 self._asleep = True
 
 
-_making = locks.lock()
 _pools: list[_Pool] = []
 """That of this process, once it was asked for."""
 
 
 def _pool() -> _Pool:
-    with _making:
-        if not _pools:
-            _pools.append(_Pool())
-        return _pools[0]
+    return _pools[0] if _pools else in_own_thread(_made)  # its threads' kernel is compiled
+
+
+def _made() -> _Pool:
+    if not _pools:
+        _pools.append(_Pool())
+    return _pools[0]
 
 
 @atexit.register  # a thread must not come back from a kernel into an interpreter that is gone

@@ -19,7 +19,6 @@ from pathlib import Path
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.spec import source_digest
 from gradkern.system import cache_files
-from gradkern.system.interrupts import deferred
 from gradkern.system.notice import warn
 from gradkern.system.own_thread import in_own_thread
 
@@ -91,8 +90,7 @@ def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
     with alone_with(key):
         with contextlib.suppress(OSError, ValueError):  # another process may have built it meanwhile
             return read(_path(key))
-        with deferred():  # an interrupt within would be lost in a function that LLVM calls
-            compiled = in_own_thread(build)
+        compiled = in_own_thread(build)
         keep(key, compiled)
     return compiled
 

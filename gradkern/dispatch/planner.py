@@ -25,6 +25,7 @@ from gradkern.policy import effective, searching
 from gradkern.system import providers
 from gradkern.system.importing import load
 from gradkern.system.notice import notice
+from gradkern.system.own_thread import turn
 from gradkern.system.progress_bar import bar
 from gradkern.system.providers import Provider, device_kind, unavailable
 
@@ -42,7 +43,7 @@ def plan(
     Raises a GradkernError where the call does not fit its contract, or no provider takes it; and what `permit` raises,
     which is asked once nothing is wrong with the call.
     """
-    with plan_cache.planning:
+    with turn(plan_cache.planning):
         entry = None if signature is None else plan_cache.peek(signature)
         if entry is not None:
             return entry
@@ -100,7 +101,7 @@ def search(plan: Prepared) -> None:
 
     Raises a GradkernError where that fails; the plan is as it was then.
     """
-    with plan_cache.planning:
+    with turn(plan_cache.planning):
         plan.renew(_make(plan.binder, providers.PROVIDERS[plan.provider], _searching(plan.call)))
 
 

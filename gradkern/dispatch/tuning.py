@@ -11,11 +11,12 @@ from gradkern.dispatch.waiting import waiting
 from gradkern.errors import GradkernError
 from gradkern.system import locks
 from gradkern.system.notice import warn
+from gradkern.system.own_thread import turn
 from gradkern.system.progress_bar import bar
 
 __all__ = ["Tuning", "tune"]
 
-_one_at_a_time = locks.lock()
+_one_at_a_time = locks.reentrant_lock()
 
 
 def tune() -> Tuning:
@@ -60,7 +61,7 @@ class Tuning:
 def _tune() -> int:
     """Search for all plans that wait; how many there were."""
     found = 0
-    with _one_at_a_time:
+    with turn(_one_at_a_time):
         planner.compile_ahead(map(planner.wanted_by, waiting.plans()))
         for plan in bar("tuning", waiting.plans(), _title):
             try:

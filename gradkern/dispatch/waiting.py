@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gradkern.call import Call
-from gradkern.system import locks
 
 if TYPE_CHECKING:
     from gradkern.dispatch.prepared import Prepared
@@ -15,22 +14,22 @@ __all__ = ["Waiting", "waiting"]
 
 
 class Waiting:
-    """At most `bound` plans; beyond it the oldest are forgotten, and stay as they are."""
+    """At most `bound` plans; beyond it the oldest are forgotten, and stay as they are.
+
+    No lock guards them, for the reason that PlanCache has none.
+    """
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
         self._plans: dict[int, Prepared] = {}
-        self._lock = locks.lock()
         self._put_off = 0
 
     def put_off(self) -> None:
         """From here on every search is put off, whatever the policy says; until as many `resume`."""
-        with self._lock:
-            self._put_off += 1
+        self._put_off += 1
 
     def resume(self) -> None:
-        with self._lock:
-            self._put_off -= 1
+        self._put_off -= 1
 
     def admitted(self, call: Call) -> Call:
         """The call with the policy by which it may be planned now."""
@@ -40,20 +39,17 @@ class Waiting:
 
     def add(self, plan: Prepared) -> None:
         """Remember a plan."""
-        with self._lock:
-            self._plans[id(plan)] = plan
-            while len(self._plans) > self._bound:
-                del self._plans[next(iter(self._plans))]
+        self._plans[id(plan)] = plan
+        for oldest in list(self._plans)[: -self._bound]:
+            self._plans.pop(oldest, None)
 
     def discard(self, plan: Prepared) -> None:
         """Forget a plan."""
-        with self._lock:
-            self._plans.pop(id(plan), None)
+        self._plans.pop(id(plan), None)
 
     def plans(self) -> list[Prepared]:
         """Those that wait, in the order in which they were made."""
-        with self._lock:
-            return list(self._plans.values())
+        return list(self._plans.values())
 
 
 waiting = Waiting(bound=1024)

@@ -1,24 +1,30 @@
-"""Imports on first use that are not left half done: a fork and an interrupt wait for their end."""
+"""Imports on first use that are not left half done: a fork waits for their end, and no exception comes in between."""
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 
 from gradkern.system import locks
-from gradkern.system.interrupts import deferred
+from gradkern.system.own_thread import in_own_thread, working
 
 __all__ = ["load"]
 
-_importing = locks.wait_before_fork(locks.reentrant_lock())
-_loaded: set[str] = set()
+_loaded: dict[str, ModuleType] = {}
 
 
 def load(name: str) -> ModuleType:
     """The module of this name, imported by the first who asks. Raises ProviderError as locks.require_whole does."""
-    with _importing, deferred():
-        if name not in _loaded:
-            locks.require_whole(_importing)
-        module = import_module(name)
-        _loaded.add(name)
+    module = _loaded.get(name)
+    if module is not None and sys.modules.get(name) is module:
         return module
+    return in_own_thread(partial(_imported, name))
+
+
+def _imported(name: str) -> ModuleType:
+    if name not in _loaded:
+        locks.require_whole(working)
+    module = _loaded[name] = import_module(name)
+    return module

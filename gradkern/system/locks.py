@@ -13,6 +13,7 @@ import concurrent.futures.thread
 import logging
 import os
 import threading
+import time
 from typing import Any
 from weakref import WeakSet
 
@@ -25,9 +26,7 @@ _PATIENCE = 30.0
 
 _locks: WeakSet[Any] = WeakSet()
 _waited_for: list[Any] = []
-_held: list[Any] = []
-_missed: list[Any] = []  # what was held for longer than the fork waited
-_cut_off: list[Any] = []  # of these, what was being made when this process was forked
+_cut_off: list[Any] = []  # what was being made when this process was forked: held for longer than the fork waited
 
 
 def lock() -> threading.Lock:
@@ -47,7 +46,7 @@ def renew_in_child(lock: Any) -> Any:
 
 
 def wait_before_fork(lock: Any, *, innermost: bool = False) -> Any:
-    """Let a fork wait until nobody holds this lock, if that does not take too long.
+    """Let a fork wait until nobody else holds this reentrant lock, if that does not take too long.
 
     For a few locks that live as long as the process; one under which others are taken comes after those, unless it says
     that it is innermost: taken under those that came before it, and none of them under it.
@@ -67,25 +66,49 @@ def require_whole(made_under: Any = None) -> None:
         )
 
 
+class _Fork:
+    """A fork that is being made: the locks that it holds, and those that it waited for in vain."""
+
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+        self.missed: list[Any] = []
+
+    def wait(self, seconds: float) -> None:
+        """Take every lock, within so many seconds."""
+        end = time.monotonic() + seconds
+        known = 0
+        while known < len(_waited_for):  # what was waited for may have brought a lock, whose turn was before its own
+            self.let_go()
+            known = len(_waited_for)
+            for each in reversed(_waited_for[:known]):
+                taken = each.acquire(timeout=max(0.0, end - time.monotonic()))
+                (self.held if taken else self.missed).append(each)
+
+    def let_go(self) -> None:
+        self.missed.clear()
+        while self.held:
+            self.held.pop().release()
+
+
+_one_at_a_time = renew_in_child(threading.RLock())  # reentrant, for a signal handler that forks in the middle of a fork
+_forks: list[_Fork] = []  # by the thread that holds this lock: one, and those of such handlers
+
+
 def _before() -> None:
-    known = 0
-    while known < len(_waited_for):  # what was waited for may have brought a lock, whose turn was before its own
-        _let_go()
-        known = len(_waited_for)
-        for each in reversed(_waited_for[:known]):
-            (_held if each.acquire(timeout=_PATIENCE) else _missed).append(each)
+    begun = time.monotonic()
+    _one_at_a_time.acquire()
+    _forks.append(_Fork())
+    _forks[-1].wait(_PATIENCE - (time.monotonic() - begun))
 
 
-def _let_go() -> None:
-    _missed.clear()
-    while _held:
-        _held.pop().release()
+def _in_parent() -> None:
+    _forks.pop().let_go()
+    _one_at_a_time.release()
 
 
 def _in_child() -> None:
-    _held.clear()
-    _cut_off.extend(_missed)
-    _missed.clear()
+    _cut_off.extend(_forks[-1].missed)
+    _forks.clear()
     for each in list(_locks):
         each._at_fork_reinit()  # as threading and logging do
 
@@ -95,4 +118,4 @@ def _in_child() -> None:
 _REGISTERED_BEFORE = (logging, concurrent.futures.thread)
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_let_go, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

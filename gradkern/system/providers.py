@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from types import MappingProxyType
 
 from gradkern.call import HOST
 from gradkern.system import driver
+from gradkern.system.own_thread import in_own_thread
 
 __all__ = ["PROVIDERS", "Provider", "device_kind", "missing", "unavailable"]
 
@@ -120,6 +121,6 @@ def _remedy(names: list[str]) -> str:
 
 def _installed(module: str) -> bool:
     try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it
+        return in_own_thread(partial(find_spec, module)) is not None  # which imports the package around it
+    except ModuleNotFoundError:  # that package
         return False

@@ -16,6 +16,7 @@ from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import DEFAULT, searching
 from gradkern.system import locks
 from gradkern.system.notice import warn
+from gradkern.system.own_thread import turn
 from gradkern.torch.counter import Counter
 from gradkern.torch.flags import policy_of
 from gradkern.torch.overrides.options import Options
@@ -120,7 +121,7 @@ class Kernel:
         if question is None or not signature.waits:
             return
         flags = signature.key[1][-1] if self.translation.searched else None
-        with _planning:
+        with turn(_planning):
             try:
                 run = self._runs.get((question, flags))
                 if run is None:

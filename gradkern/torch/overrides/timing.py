@@ -28,7 +28,7 @@ class Timer:
     def __init__(self) -> None:
         self._calls, self._seconds = 0, 0.0
         self._events: deque[tuple[Any, Any]] = deque()
-        self._lock = locks.lock()
+        self._lock = locks.reentrant_lock()
 
     def total(self) -> tuple[int, float]:
         """Calls that were timed, and their seconds. Waits for those that still run."""
