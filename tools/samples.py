@@ -35,22 +35,26 @@ def values_of(
     """Samples of what the contract says the input's values are."""
     if each.index_of:
         return indices_of(each, random, shape, axes).astype(dtype)
+    return np.asarray(_drawn(each, random, shape, dtype)).astype(dtype)  # of shape () it may have drawn a scalar
+
+
+def _drawn(each: Input, random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
     match dtype, each.values:
         case ("bool", _):
             return random.random(shape) < 0.5
         case ("uint32", _):
             return random.integers(0, 1 << 32, shape, np.uint32)
         case ("int32" | "int64", _):
-            return random.integers(-100, 100, shape).astype(dtype)
+            return random.integers(-100, 100, shape)
         case (_, "any"):
-            return random.standard_normal(shape, dtype=np.float32).astype(dtype)
+            return random.standard_normal(shape, dtype=np.float32)
         case (_, "probability"):
-            return random.uniform(0, 1, shape).astype(dtype)
+            return random.uniform(0, 1, shape)
         case (_, "log_probability"):
-            return np.log(random.uniform(0.01, 1, shape)).astype(dtype)
-    spread = random.uniform(0.5, 2.0, shape).astype(np.float32)
+            return np.log(random.uniform(0.01, 1, shape))
+    spread = np.asarray(random.uniform(0.5, 2.0, shape)).astype(np.float32)
     signs = 1 if each.values == "positive" else random.choice(np.array([-1, 1], np.float32), shape)
-    return (spread * signs).astype(dtype)
+    return spread * signs
 
 
 def indices_of(each: Input, random: np.random.Generator, shape: tuple[int, ...], axes: Mapping[str, Any]) -> np.ndarray:
@@ -61,7 +65,7 @@ def indices_of(each: Input, random: np.random.Generator, shape: tuple[int, ...],
     else:  # a coordinate for each of the dimensions
         place = each.shape.index(each.along) - len(each.shape)
         bound = sizes.reshape(-1, *[1] * (-1 - place))
-    return random.integers(-bound if each.negative else 0, np.maximum(bound, 1), shape)
+    return np.asarray(random.integers(-bound if each.negative else 0, np.maximum(bound, 1), shape))
 
 
 def in_order(array: Any, order: str) -> Any:
