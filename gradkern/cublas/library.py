@@ -10,13 +10,13 @@ has a workspace of its own and atomics are off, which is the default. Here the w
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.thread_handles import ThreadHandles
 from gradkern.errors import ProviderError
 from gradkern.search.candidate import Unfit
+from gradkern.system.importing import load
 
 __all__ = ["Handle", "bindings", "handle", "workspace_bytes", "wrapped"]
 
@@ -25,7 +25,7 @@ __all__ = ["Handle", "bindings", "handle", "workspace_bytes", "wrapped"]
 def bindings() -> Any:
     """nvmath.bindings.cublas; raises Unfit where it or the library is not installed."""
     try:
-        cublas: Any = import_module("nvmath.bindings.cublas")
+        cublas: Any = load("nvmath.bindings.cublas")
         cublas.get_cudart_version()  # loads the library, needs no GPU
     except (ImportError, RuntimeError, OSError) as error:
         raise Unfit(f"cuBLAS cannot be loaded: {error}") from error

@@ -21,6 +21,7 @@ from gradkern.contract.request import Request
 from gradkern.dispatch.operands import Operands, out_names
 from gradkern.policy import DEFAULT, blocks, effective, of_this_thread
 from gradkern.system import locks
+from gradkern.system.bounded import make_room
 
 if TYPE_CHECKING:
     from gradkern.dispatch.prepared import Prepared
@@ -221,8 +222,7 @@ class Shortcuts:
         policy = effective(policy)
         policy_key = None if policy is DEFAULT else policy
         key = (binder.name, wanted, attributes, missing, out_key, provider, policy_key, shown[0][1])
-        if len(self._rows) >= self._bound:
-            self._rows.clear()
+        make_room(self._rows, self._bound)
         others = [row for row in self._rows.get(key, ()) if row[1].entry is not None]
         self._rows[key] = (*others[1 - self._alike :], (guard, slot, kind))
         self.tensor = type(given[0])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gradkern.call import Call
+from gradkern.system.bounded import make_room
 
 if TYPE_CHECKING:
     from gradkern.dispatch.prepared import Prepared
@@ -39,9 +40,8 @@ class Waiting:
 
     def add(self, plan: Prepared) -> None:
         """Remember a plan."""
+        make_room(self._plans, self._bound)
         self._plans[id(plan)] = plan
-        for oldest in list(self._plans)[: -self._bound]:
-            self._plans.pop(oldest, None)
 
     def discard(self, plan: Prepared) -> None:
         """Forget a plan."""

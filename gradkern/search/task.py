@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.search.candidate import Candidate
+from gradkern.system.importing import load
 
 __all__ = [
     "Arrays",
@@ -113,10 +113,10 @@ class ModuleSource(Generic[Problem]):
 
     @property
     def compiles(self) -> bool:
-        return isinstance(import_module(self.module), Compiling)
+        return isinstance(load(self.module), Compiling)
 
     def version(self) -> str:
-        module: object = import_module(self.module)
+        module: object = load(self.module)
         return module.version() if isinstance(module, Versioned) else ""
 
     def candidates(self) -> Iterator[Candidate]:
@@ -126,15 +126,15 @@ class ModuleSource(Generic[Problem]):
         return self._module().rebuild(self.problem, self.device, recipe)
 
     def named(self, name: str) -> Candidate | None:
-        module: object = import_module(self.module)
+        module: object = load(self.module)
         return module.named(self.problem, self.device, name) if isinstance(module, Named) else None
 
     def variations(self, candidate: Candidate) -> Iterator[Candidate]:
-        module: object = import_module(self.module)
+        module: object = load(self.module)
         return module.variations(candidate) if isinstance(module, Varied) else iter(())
 
     def _module(self) -> CandidateModule[Problem]:
-        return cast(CandidateModule[Problem], import_module(self.module))
+        return cast(CandidateModule[Problem], load(self.module))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from gradkern.system import locks
-from gradkern.system.own_thread import in_own_thread, working
+from gradkern.system.own_thread import in_import, in_own_thread, working
 
 __all__ = ["load"]
 
@@ -26,5 +26,7 @@ def load(name: str) -> ModuleType:
 def _imported(name: str) -> ModuleType:
     if name not in _loaded:
         locks.require_whole(working)
-    module = _loaded[name] = import_module(name)
+    module = import_module(name)
+    if not in_import():  # where a finalizer asks, that runs in the middle of an import, this may be half of a module
+        _loaded[name] = module
     return module

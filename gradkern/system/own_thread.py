@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 from gradkern.system import locks
 
-__all__ = ["in_own_thread", "is_own_thread", "turn", "working"]
+__all__ = ["in_import", "in_own_thread", "is_own_thread", "turn", "working"]
 
 Result = TypeVar("Result")
 
@@ -39,7 +39,7 @@ def in_own_thread(function: Callable[[], Result]) -> Result:
 
     So it is in the middle of an import, which holds locks of modules: the thread might wait for these, and for ever.
     """
-    if is_own_thread() or _in_import() or sys.is_finalizing():
+    if is_own_thread() or in_import() or sys.is_finalizing():
         return function()
     results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
@@ -87,7 +87,7 @@ def turn(lock: Any) -> AbstractContextManager[Any]:
     return nullcontext() if is_own_thread() else lock
 
 
-def _in_import() -> bool:
+def in_import() -> bool:
     """Whether this thread is in the middle of an import."""
     frame = inspect.currentframe()
     while frame is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.arrays.view import device_arrays
+from gradkern.system.bounded import make_room
 from gradkern.torch.direct import is_eager
 
 __all__ = ["filled"]
@@ -26,7 +27,6 @@ def filled(like: torch.Tensor, shape: tuple[int, ...], value: float, dtype: torc
     key = shape, value, dtype, like.device, stream
     known = _known.get(key)
     if known is None:
-        if len(_known) >= _MOST:
-            _known.clear()
+        make_room(_known, _MOST)
         known = _known[key] = like.new_full(shape, value, dtype=dtype)
     return known

@@ -18,6 +18,7 @@ from gradkern.dispatch.operands import out_names
 from gradkern.dispatch.plan_cache import Row, plan_cache, shortcuts
 from gradkern.dispatch.run import run, run_known
 from gradkern.policy import DEFAULT, Policy, current
+from gradkern.system.bounded import make_room
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.operators import IN_FORCE, define, tensors_of
 
@@ -191,8 +192,7 @@ class Direct:
         found = shortcuts.known(request)
         if found is None:
             return
-        if len(self._known) >= _MOST:
-            self._known.clear()
+        make_room(self._known, _MOST)
         others = [each for each in self._known.get(alike, ()) if each.lives]
         names = out_names(self._binder, request.out) if request.out else ()
         made = _Known(*found, names, scalars_of(request.host))

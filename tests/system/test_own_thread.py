@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gradkern.system.importing import load
 from gradkern.system.own_thread import in_own_thread
 
 
@@ -74,3 +75,21 @@ def test_it_is_another_thread_if_there_can_be_one(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert in_own_thread(threading.get_ident) == threading.get_ident()
+
+
+def test_what_is_half_imported_is_given_to_nobody_else(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer that runs in the middle of an import may ask for that module."""
+    (tmp_path / "half_imported.py").write_text(
+        "from gradkern.system.importing import load\n"
+        "assert not hasattr(load('half_imported'), 'whole')\n"
+        "import threading, time\n"
+        "seen = []\n"
+        "thread = threading.Thread(target=lambda: seen.append(hasattr(load('half_imported'), 'whole')))\n"
+        "thread.start()\n"
+        "time.sleep(0.2)\n"
+        "whole = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = load("half_imported")
+    module.thread.join()
+    assert module.seen == [True]

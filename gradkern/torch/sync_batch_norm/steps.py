@@ -17,6 +17,7 @@ from gradkern.arrays.torch_guards import Guard, guard_of, note_written
 from gradkern.arrays.view import device_arrays
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.run import prepare
+from gradkern.system.bounded import make_room
 from gradkern.torch.direct import is_eager
 from gradkern.torch.sync_batch_norm.exchange import exchange, group_of
 
@@ -199,8 +200,7 @@ class _Known(Generic[Steps]):
     def keep(self, group: Any, key: Any, given: tuple[Tensor | None, ...], steps: Steps) -> Steps:
         guard = guard_of(tuple([each for each in given if each is not None]))
         rows = self._of.setdefault(group, {})
-        if len(rows) >= _MOST:
-            rows.clear()
+        make_room(rows, _MOST)
         if guard is not None:
             rows[key] = [*rows.get(key, [])[1 - _MOST_ALIKE :], (guard, steps)]
         return steps
