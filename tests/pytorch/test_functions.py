@@ -218,10 +218,12 @@ def test_layer_norms_of_jagged_tensors_are_pytorchs(kind: str) -> None:
     torch.testing.assert_close(x.grad.values(), torch.cat([each.grad for each in parts if each.grad is not None]))
 
 
-def test_a_tensor_whose_storage_was_resized_is_refused_and_nothing_read() -> None:
-    x, w, b = random(64, 32, dtype=torch.bfloat16), random(32, dtype=torch.float32), random(32, dtype=torch.float32)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_tensor_whose_storage_was_resized_is_refused_and_nothing_read(device: str) -> None:
+    x, w, b = (torch.randn(size, device=device) for size in ((64, 32), (32,), (32,)))
+    x = x.bfloat16().requires_grad_()
     x.untyped_storage().resize_(64)
-    with pytest.raises(gradkern.ArgumentError, match="storage was resized to 64 bytes"):
+    with pytest.raises(gradkern.ArgumentError, match=r"input X is a tensor .* storage was resized to 64 bytes"):
         gradkern.torch.layer_norm(x, (32,), w, b)
 
 

@@ -233,6 +233,22 @@ def test_whatever_becomes_of_its_modules_a_model_computes_what_they_say(name: st
     torch.testing.assert_close(found, expected, **close)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("last", [True, False])
+def test_pairs_in_both_orders_of_memory_and_after_their_norms_are_replaced(last: bool, device: str) -> None:
+    order: Any = torch.channels_last if last else torch.contiguous_format
+    x = torch.randn(8, 3, 34, 34, dtype=torch.float64).to(device, memory_format=order)
+    plain: Any = network()[:-1]
+    plain = plain.to(device, memory_format=order)
+    model = copy.deepcopy(plain)
+    accelerate(model)
+    assert calls(copy.deepcopy(model), x) == 0
+    torch.testing.assert_close(step(model, x), step(plain, x))
+    synchronised = [nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(each)).eval()(x) for each in (model, plain)]
+    torch.testing.assert_close(*synchronised)
+    torch.testing.assert_close(*[step(frozen(each).to(device), x) for each in (model, plain)])
+
+
 def test_pytorch_s_conversion_to_sync_batch_norm_keeps_activations() -> None:
     """On a CPU, which trains none of these, in evaluation."""
     model = network()
