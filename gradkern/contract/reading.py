@@ -48,6 +48,8 @@ def _one_of(schema: Any, expected: str) -> Any:
         except ValidationError:
             raise PydanticCustomError("choice", "expected {expected}", {"expected": expected}) from None
 
+    if schema["type"] == "union":  # whose members are strict by themselves; strict, it takes no mapping for an entry
+        schema = {**schema, "strict": False}
     return core_schema.no_info_wrap_validator_function(choose, schema)
 
 
