@@ -15,8 +15,9 @@ BARRIER = 8  # bytes of a transaction barrier
 HELD_WORDS = 32  # of 4 bytes, of all inputs, that a thread keeps from the sums to the results
 _MOST_BYTES = 64  # of one input: it computes with all at once
 _MOST_THREADS = 384  # of a block: two blocks on a multiprocessor take turns to wait
-_MOST_HEAVY_THREADS = 320  # the same of twice as many vectors each
+_MOST_THREADS_OF_CLUSTERS = 512  # the same where a row has no room otherwise
 _SMALL_BLOCK = 128  # threads of blocks that have several rows
+_REGISTERS = 65536  # of a multiprocessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,18 @@ class RowsConfig:
         pair = 2 * ITEMSIZE[types.compute]
         return self.cluster * self.lanes * self.width * pair if self.inner else self.slots * pair
 
-    def partial_bytes(self, types: RowsTypes) -> int:
-        """Shared memory for the partial sums of one reduction: of warps, and of a cluster's blocks."""
-        of_clusters = self.cluster_bytes(types) if self.cluster > 1 else 0
+    def slot_bytes(self, types: RowsTypes) -> int:
+        """Shared memory for the partial sums of a block's warps, for one reduction."""
         if not self.inner:
-            return of_clusters or (self.slots > 1) * self.slots * 2 * ITEMSIZE[types.compute]
+            return self.slots * 2 * ITEMSIZE[types.compute] if self.slots > 1 else 0
         values = (2 if types.pairs else 1) * self.slots * self.lanes * self.width
-        return of_clusters + (self.slots > 1) * round_up(values * ITEMSIZE[types.compute], 16)
+        return round_up(values * ITEMSIZE[types.compute], 16) if self.slots > 1 or self.cluster > 1 else 0
+
+    def partial_bytes(self, types: RowsTypes) -> int:
+        """The same with what the blocks of a cluster send, which without `inner` are the warps' own."""
+        if self.cluster == 1:
+            return self.slot_bytes(types)
+        return self.cluster_bytes(types) + (self.slot_bytes(types) if self.inner else 0)
 
     def partial_at(self, types: RowsTypes, number: int) -> int:
         """Where those of a reduction begin, behind the barriers of clusters."""
@@ -93,12 +99,20 @@ def configs(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsC
 def _most_vectors(problem: RowsProblem) -> int:
     """Of a thread, of each input."""
     widest = max(map(_itemsize, problem.types.inputs))
-    return max(1, min(HELD_WORDS // _words(problem), _MOST_BYTES // (problem.width * widest)))
+    words = HELD_WORDS
+    if problem.inner and problem.types.compute == "float64":  # whose totals take as many registers
+        words = HELD_WORDS * 3 // 4
+    return max(1, min(words // _words(problem), _MOST_BYTES // (problem.width * widest)))
 
 
 def _words(problem: RowsProblem) -> int:
     """Registers that one vector of every input takes."""
     return sum(max(4, problem.width * ITEMSIZE[each]) // 4 for each in problem.types.inputs)
+
+
+def _registers(problem: RowsProblem) -> int:
+    """That a thread needs: more with the totals of all of a vector's rows, and for numbers of two registers."""
+    return problem.types.registers + 16 * (problem.inner > 0) + 16 * (problem.types.compute == "float64")
 
 
 def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
@@ -109,18 +123,24 @@ def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[R
         yield _of_rows(problem, lanes, _SMALL_BLOCK // lanes, each)
         return
     clusters = (1, 2, 4, 8) if capability >= (9, 0) else (1,)
-    ways = [*((cluster, most, _MOST_THREADS) for cluster in clusters), (clusters[-1], 2 * most, _MOST_HEAVY_THREADS)]
+    ways = [
+        *((cluster, most, _MOST_THREADS) for cluster in clusters),
+        *((clusters[-1], each, _MOST_THREADS_OF_CLUSTERS) for each in (most, 2 * most)),
+    ]
     for cluster, each, threads in ways:
         # A block, or as few as hold a row in registers: all wait for each other at the sums.
         lanes = round_up(-(-vectors // (each * cluster)), 32)
         if lanes <= threads:
             yield _of_rows(problem, lanes, 1, -(-vectors // (lanes * cluster)), cluster)
     # Read twice, the second time from the L2 cache: as few blocks run at a time as there are multiprocessors.
-    yield replace(_of_rows(problem, 1024, 1, max(1, most // 2), clusters[-1]), held=False)
+    yield replace(_of_rows(problem, 1024, 1, max(1, most * 3 // 4), clusters[-1]), held=False)
 
 
 def _of_rows(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:
-    return RowsConfig(problem.width, lanes, teams, vectors, cluster, shifted=problem.shifted)
+    registers = _registers(problem) * (3 if vectors > _most_vectors(problem) else 2) // 2
+    resident = max(1, _REGISTERS // (registers * lanes * teams))
+    shifted = problem.shifted
+    return RowsConfig(problem.width, lanes, teams, vectors, cluster, shifted=shifted, blocks_per_processor=resident)
 
 
 def _part_of_warp(problem: RowsProblem) -> tuple[int, int]:
@@ -131,27 +151,31 @@ def _part_of_warp(problem: RowsProblem) -> tuple[int, int]:
 
 
 def _inner(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
-    """Half a line of memory for each place of a row at least, as long as a block's threads hold a row so; then less."""
+    """Half a line of memory for each place of a row at least, as long as a block's threads hold a row so, or those of a
+    cluster; then less.
+    """
     most, item = _most_vectors(problem), max(map(_itemsize, problem.types.inputs))
     widest = 1 << max(0, -(-problem.inner // problem.width) - 1).bit_length()  # as many lanes have something to do
     half_line = min(32, widest, max(1, 64 // (problem.width * item)))
-    for threads in (128, 256, _MOST_THREADS):
+    most_threads = _REGISTERS // (2 * _registers(problem)) // 64 * 64  # of two blocks on a multiprocessor
+    for threads in (128, 256, most_threads):
         for lanes in (128, 64, 32, 16, 8, 4):
             teams = threads // min(lanes, widest)
             if half_line <= lanes and problem.columns <= teams * most and teams * min(lanes, widest) == threads:
                 vectors = -(-problem.columns // teams)
                 yield _of_inner(problem, min(lanes, widest), teams, vectors)
+    shorter = max(1, half_line // 2)
     if capability >= (9, 0):
-        for cluster in (2, 4, 8):
-            teams = _MOST_THREADS // half_line
+        for cluster, lanes in ((2, half_line), (4, half_line), (8, half_line), (8, shorter)):
+            teams = most_threads // lanes
             if problem.columns <= cluster * teams * most:
-                yield _of_inner(problem, half_line, teams, -(-problem.columns // (cluster * teams)), cluster)
-    yield replace(_of_inner(problem, half_line, _MOST_THREADS // half_line, most), held=False)
+                yield _of_inner(problem, lanes, teams, -(-problem.columns // (cluster * teams)), cluster)
+    yield replace(_of_inner(problem, shorter, 1024 // shorter, max(1, most // 2)), held=False)
 
 
 def _of_inner(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:
-    threads = (512 if problem.types.compute == "float64" else 768) // (lanes * teams)  # so many registers suffice
-    return RowsConfig(problem.width, lanes, teams, vectors, cluster, inner=True, blocks_per_processor=max(1, threads))
+    resident = max(1, _REGISTERS // (_registers(problem) * lanes * teams))
+    return RowsConfig(problem.width, lanes, teams, vectors, cluster, inner=True, blocks_per_processor=resident)
 
 
 def _itemsize(dtype: str) -> int:

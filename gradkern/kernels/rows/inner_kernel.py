@@ -46,10 +46,11 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
 
     @device_function
     def load_vectors(words: Any, place: int, last: int, a0: int, a1: int, a2: int, s0: int, s1: int, s2: int) -> None:
-        """A place beyond the row's last element repeats it."""
+        a0, a1, a2 = a0 + place * s0, a1 + place * s1, a2 + place * s2
         for j in range(VECTORS):
-            n = int64(min(int64(place + j * STEP), last))
-            load(words, j * WORDS, a0 + n * s0, a1 + n * s1, a2 + n * s2)
+            if place + j * STEP <= last:
+                load(words, j * WORDS, a0, a1, a2)
+            a0, a1, a2 = a0 + STEP * s0, a1 + STEP * s1, a2 + STEP * s2
 
     def reducing(reduction: Reduction) -> Callable[..., None]:
         terms, combine = reduction.terms, reduction.combine
@@ -107,6 +108,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
         q0, q1, q2 = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
         x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(3, FLOAT)
         own, q = cuda.local.array(4, FLOAT), cuda.local.array(R, FLOAT)
+        b0, b1 = b0 + place * s0, b1 + place * s1
         for j in range(VECTORS):
             n = int64(place + j * STEP)
             if inside and n <= last:
@@ -128,7 +130,8 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                     y0[e] = y[0]
                     if OUTPUTS > 1:
                         y1[e] = y[1]
-                store(b0 + n * s0, b1 + n * s1, y0, y1)
+                store(b0, b1, y0, y1)
+            b0, b1 = b0 + STEP * s0, b1 + STEP * s1
 
     def kernel(
         in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int, s_0: int, s_1: int,
@@ -176,7 +179,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             if HELD or place - begin > last:
                 break
             load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
-        combine_first(first, second, thread, team, lane, rank)
+        combine_first(first, second, thread, lane, rank)
         for e in range(WIDTH):
             totals[4 * e], totals[4 * e + 1] = first[e], second[e]
         if REDUCTIONS > 1:
@@ -189,7 +192,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                 place += VECTORS * STEP
                 if HELD or place - begin > last:
                     break
-            combine_second(first, second, thread, team, lane, rank)
+            combine_second(first, second, thread, lane, rank)
             for e in range(WIDTH):
                 totals[4 * e + 2], totals[4 * e + 3] = first[e], second[e]
         for e in range(WIDTH):

@@ -68,7 +68,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         return start, low, high
 
     def reducing(reduction: Reduction) -> Callable[..., Any]:
-        terms, combine = reduction.terms, reduction.combine
+        terms, combine, identity = reduction.terms, reduction.combine, identity_of(types, reduction)
 
         @device_function
         def terms_of(
@@ -96,6 +96,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             """The two values of this thread's vectors, combined with those that it has."""
             x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
             q0, q1, q2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+            none, nothing = identity()
             for j in range(VECTORS):
                 v = int32(v0 + j * STEP)
                 if v < vectors:
@@ -103,11 +104,13 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                     unpack(x0, x1, x2, words, j * WORDS)
                     if PARAMETERS > 0:
                         load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
-                    if SHIFTED and (low > 0 or high < WIDTH):
+                    if SHIFTED and (LANES < 32 or low > 0 or high < WIDTH):  # where every warp has edges, all alike
                         for e in range(WIDTH):
                             one, other = terms_of(x0, x1, x2, q0, q1, q2, e, r, totals, start + e)
-                            if low <= e < high:
-                                first, second = combine(first, second, one, other)
+                            inside = low <= e < high
+                            first, second = combine(
+                                first, second, one if inside else none, other if inside else nothing
+                            )
                     else:
                         for e in range(WIDTH):
                             one, other = terms_of(x0, x1, x2, q0, q1, q2, e, r, totals, start + e)

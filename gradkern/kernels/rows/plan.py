@@ -29,6 +29,7 @@ class RowArrays:
     results: tuple[str, ...] = ()
     reductions: int = 1
     pairs: bool = False
+    registers: int = 64
 
 
 def rows_plan(call: Call, builder: str, arrays: RowArrays, first: int, last: int) -> LaunchPlan | EmptyPlan:
@@ -100,6 +101,7 @@ def _problem(call: Call, arrays: RowArrays, first: int, last: int, device: Devic
         all(tensors[name].alignment == 16 for name in arrays.parameters if name in tensors),
         arrays.reductions,
         arrays.pairs,
+        arrays.registers,
         native_bfloat16=device.capability >= (8, 0),
     )
     return problem_of(types, {name: tensors[name] for name in (*arrays.inputs, *arrays.outputs)}, first, last)

@@ -40,6 +40,7 @@ class RowsTypes:
     whole_parameters  vectors of the parameters can be read where the rows have whole vectors
     reductions  over each row, one or two
     pairs       a reduction has two values; else the second is nothing
+    registers   that a thread needs with 128 bytes of inputs to keep, as the assembler reports them
 
     All types are float64, or none is.
     """
@@ -53,6 +54,7 @@ class RowsTypes:
     whole_parameters: bool = False
     reductions: int = 1
     pairs: bool = False
+    registers: int = 64
     native_bfloat16: bool = True  # compute capability 8.0 and newer convert to bfloat16 themselves
 
     @property

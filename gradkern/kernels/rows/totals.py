@@ -109,27 +109,26 @@ def over_row(types: RowsTypes, config: RowsConfig, reduction: Reduction, number:
 
 
 def over_teams(types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int) -> Callable[..., None]:
-    """The device function combine(first, second, thread, team, lane, rank) of rows across memory, which changes the
-    values of each of a thread's rows. number: of the reduction.
+    """The device function combine(first, second, thread, lane, rank) of rows across memory, which changes the values of
+    each of a thread's rows. number: of the reduction.
+
+    Each row's parts are combined by one thread, and read by all that share it: were they combined by all, shared memory
+    would have more to do than global memory.
     """
     WIDTH, LANES, SLOTS, CLUSTER, PAIRS = config.width, config.lanes, config.slots, config.cluster, types.pairs
-    DOUBLE, PAIR = types.compute == "float64", 2 * ITEMSIZE[types.compute]
-    FLOATS = WIDTH * ITEMSIZE[types.compute]  # bytes of one value of a thread's rows
+    THREADS, ROWS = config.threads, config.lanes * config.width
+    DOUBLE, ITEM = types.compute == "float64", ITEMSIZE[types.compute]
     FLOAT, BARRIER_AT, AT = float64 if DOUBLE else float32, number * BARRIER, config.partial_at(types, number)
-    PAIRS_AT = AT + config.partial_bytes(types) - (CLUSTER > 1) * CLUSTER * LANES * WIDTH * PAIR
-    combine, (NONE, NOTHING) = reduction.combine, reduction.identity
+    SECOND_AT, PAIRS_AT = AT + SLOTS * ROWS * ITEM, AT + config.slot_bytes(types)
+    combine, identity = reduction.combine, identity_of(types, reduction)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
     store_values, load_values = i.storer("shared", types.compute, WIDTH), i.loader("shared", types.compute, WIDTH)
+    store_one, load_one = i.storer("shared", types.compute, 1), i.loader("shared", types.compute, 1)
     load_pair = i.loader("shared", types.compute, 2)
 
     @device_function
-    def clear(first: Any, second: Any) -> None:
-        for e in range(WIDTH):
-            first[e], second[e] = FLOAT(NONE), FLOAT(NOTHING)
-
-    @device_function
-    def over_block(first: Any, second: Any, thread: int, team: int, lane: int) -> None:
+    def over_warp(first: Any, second: Any) -> None:
         distance = int32(LANES)
         while distance < 32:
             for e in range(WIDTH):
@@ -138,41 +137,70 @@ def over_teams(types: RowsTypes, config: RowsConfig, reduction: Reduction, numbe
                     other = shuffle_xor(second[e], distance)
                 first[e], second[e] = combine(first[e], second[e], more, other)
             distance = int32(distance * 2)
-        if SLOTS > 1:
-            more, other = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-            at = i.shared_memory() + AT + lane * FLOATS
-            slot = int32(thread // 32) if LANES < 32 else team
-            if LANES >= 32 or thread % 32 < LANES:
-                store_values(at + slot * (LANES * FLOATS), first)
-                if PAIRS:
-                    store_values(at + (SLOTS + slot) * (LANES * FLOATS), second)
-            wait_for_block()
-            clear(first, second)
-            for each in range(SLOTS):
-                load_values(more, at + each * (LANES * FLOATS))
-                if PAIRS:
-                    load_values(other, at + (SLOTS + each) * (LANES * FLOATS))
-                for e in range(WIDTH):
-                    first[e], second[e] = combine(first[e], second[e], more[e], other[e])
 
     @device_function
-    def over_teams(first: Any, second: Any, thread: int, team: int, lane: int, rank: int) -> None:
-        over_block(first, second, thread, team, lane)
-        if CLUSTER > 1:
-            pair = cuda.local.array(2, FLOAT)
-            barrier, at = i.shared_memory() + BARRIER_AT, i.shared_memory() + PAIRS_AT
-            if number == 0:
-                i.warp_barrier()
-                i.cluster_wait()
-            if team < CLUSTER:
-                for e in range(WIDTH):
-                    to = i.peer_address(at + ((rank * LANES + lane) * WIDTH + e) * PAIR, team)
-                    send_pair(to, first[e], second[e], i.peer_address(barrier, team))
-            i.wait_cluster(barrier, 0)
-            clear(first, second)
-            for each in range(CLUSTER):
-                for e in range(WIDTH):
-                    load_pair(pair, at + ((each * LANES + lane) * WIDTH + e) * PAIR)
-                    first[e], second[e] = combine(first[e], second[e], pair[0], pair[1])
+    def over_slots(row: int) -> Any:
+        """Of the block's warps."""
+        one, other = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
+        first, second = identity()
+        at = i.shared_memory() + row * ITEM
+        other[0] = second
+        for slot in range(SLOTS):
+            load_one(one, at + (AT + slot * ROWS * ITEM))
+            if PAIRS:
+                load_one(other, at + (SECOND_AT + slot * ROWS * ITEM))
+            first, second = combine(first, second, one[0], other[0])
+        return first, second
+
+    @device_function
+    def over_blocks(row: int) -> Any:
+        """Of the cluster's blocks."""
+        pair = cuda.local.array(2, FLOAT)
+        first, second = identity()
+        for block in range(CLUSTER):
+            load_pair(pair, i.shared_memory() + PAIRS_AT + (block * ROWS + row) * (2 * ITEM))
+            first, second = combine(first, second, pair[0], pair[1])
+        return first, second
+
+    @device_function
+    def over_teams(first: Any, second: Any, thread: int, lane: int, rank: int) -> None:
+        over_warp(first, second)
+        if SLOTS > 1 or CLUSTER > 1:
+            one = cuda.local.array(1, FLOAT)
+            shared, own = i.shared_memory(), int32(lane * (WIDTH * ITEM))
+            slot = int32(thread // max(32, LANES) * (ROWS * ITEM))
+            if LANES >= 32 or thread % 32 < LANES:
+                store_values(shared + AT + slot + own, first)
+                if PAIRS:
+                    store_values(shared + SECOND_AT + slot + own, second)
+            wait_for_block()
+            if CLUSTER > 1:
+                barrier = shared + BARRIER_AT
+                if number == 0:
+                    i.cluster_wait()
+                row = thread
+                while row < ROWS:
+                    a, b = over_slots(row)
+                    for peer in range(CLUSTER):
+                        to = i.peer_address(shared + PAIRS_AT + (rank * ROWS + row) * (2 * ITEM), peer)
+                        send_pair(to, a, b, i.peer_address(barrier, peer))
+                    row = int32(row + THREADS)
+                i.wait_cluster(barrier, 0)
+            row = thread
+            while row < ROWS:
+                if CLUSTER > 1:
+                    a, b = over_blocks(row)
+                else:
+                    a, b = over_slots(row)
+                one[0] = a
+                store_one(shared + AT + row * ITEM, one)
+                if PAIRS:
+                    one[0] = b
+                    store_one(shared + SECOND_AT + row * ITEM, one)
+                row = int32(row + THREADS)
+            wait_for_block()
+            load_values(first, shared + AT + own)
+            if PAIRS:
+                load_values(second, shared + SECOND_AT + own)
 
     return over_teams

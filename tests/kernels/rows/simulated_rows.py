@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.guarded import Guarded
-from helpers.simulate_rows import Held, hold, run
+from helpers.held import Held, hold
+from helpers.simulate_rows import run
 from helpers.toy_rows import CROSS_ENTROPY, EPSILON, RMS_NORM, THREE_INPUTS, build
 
 from gradkern.kernels.rows.config import RowsConfig, configs

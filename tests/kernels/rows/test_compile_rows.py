@@ -40,7 +40,7 @@ KINDS = [(toy, shape) for toy, shape in product(range(len(TOYS)), SHAPES)]
 )
 def test_no_register_is_spilled(kind: tuple[int, tuple[int, ...]], capability: tuple[int, int]) -> None:
     toy, (rows, columns, inner) = kind
-    arithmetic, types = TOYS[toy][0], replace(TOYS[toy][1], native_bfloat16=capability >= (8, 0))
+    arithmetic, types = TOYS[toy][0], replace(TOYS[toy][1], registers=128, native_bfloat16=capability >= (8, 0))
     shape = (rows, columns, inner)
 
     def tensor(dtype: str) -> Tensor:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.held import Held, hold
 from helpers.reference import reference
-from helpers.simulate_rows import Held, hold, run
+from helpers.simulate_rows import run
 from helpers.terms import terms
 from helpers.tolerance import assert_close, assert_within_terms
 
@@ -133,8 +134,7 @@ def test_an_inner_axis_that_is_read_again() -> None:
 @pytest.mark.parametrize("axes", [(2, 0, 1), (1, 2, 0), (0, 2, 1)])
 def test_arrays_in_another_order(axes: tuple[int, ...]) -> None:
     for axis in range(3):
-        if axis == axes[-1] or axes[0] == axis:
-            check(SOFTMAX, (4, 6, 16), f, axis=axis, how={"axes": axes})
+        check(SOFTMAX, (4, 6, 16), f, axis=axis, how={"axes": axes})
 
 
 def test_results_of_another_type() -> None:

@@ -10,6 +10,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from numba.cuda import float32
+
+from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.access import Reduction, RowArithmetic
 from gradkern.kernels.rows.config import RowsConfig
@@ -35,15 +38,22 @@ def _log_softmax_terms(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
     return x[0], x[0]
 
 
-@device_function
-def _log_softmax(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
-    y[0] = x[0] - math.exp(x[1]) * totals[0]
+def _log_softmax(result: str) -> Callable[..., None]:
+    """exp is the device's own where 16 bits are stored: off by 2^-22 and an eighth of that for each unit of X."""
+    APPROXIMATE, LOG2_E = result in ("float16", "bfloat16"), float32(1 / math.log(2))
+
+    @device_function
+    def log_softmax(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+        share = i.exp2_approximate(x[1] * LOG2_E) if APPROXIMATE else math.exp(x[1])
+        y[0] = x[0] - share * totals[0]
+
+    return log_softmax
 
 
 def build(types: RowsTypes, config: RowsConfig) -> Callable[..., None]:
     """The kernel for these types and this config."""
     if types.operator.startswith("Log"):
-        arithmetic = RowArithmetic((Reduction(_log_softmax_terms),), _log_softmax)
+        arithmetic = RowArithmetic((Reduction(_log_softmax_terms),), _log_softmax(types.outputs[0]))
     else:
         arithmetic = RowArithmetic((Reduction(_softmax_terms),), _softmax)
     return (inner_kernel if config.inner else rows_kernel)(types, config, arithmetic)
