@@ -9,6 +9,7 @@ from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph import (
     add_norm,
     batch_norm,
+    causal_attention,
     channels_last_3d,
     counters,
     depthwise_conv,
@@ -31,8 +32,9 @@ def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
             fusion = Fusion(gates, each.graph, torch.is_grad_enabled() if each is graph_module else None)
             norms = unmatched_norms.candidates(each.graph)
             instance_norm.fuse(each.graph, fusion, channels_last_3d.arrange(each.graph, fusion))
-            for fuse in (batch_norm.fuse, add_norm.fuse, linear_gelu.fuse, depthwise_conv.fuse):
-                fuse(each.graph, fusion)
+            passes = batch_norm, add_norm, linear_gelu, depthwise_conv, causal_attention
+            for rewriting in passes:
+                rewriting.fuse(each.graph, fusion)
             counters.fuse(each.graph, fusion)
             unmatched_norms.report(norms, fusion)
             each.recompile()
