@@ -9,12 +9,12 @@ __all__ = ["KINDS", "by_kind", "kind_of"]
 
 _PATTERNS = {
     "optimizer": r"multi_tensor|adam",
-    "attention": r"flash|fmha|attention|_sdpa|softmax_warp|soft_max_(?!.*nll)",
+    "attention": r"flash|fmha|attention|_sdpa|compute_dot_do_o|convert_dq|softmax_warp|safe_softmax|_softmax_backward",
     "loss": r"nll_loss|log_softmax|cross_entropy|cunn_softmax|mse_loss|ctc_loss|logsumexp",
-    "convolutions": r"conv|dgrad|wgrad|fprop|implicit_gemm|winograd|fft",
+    "convolutions": r"conv(?!ert)|dgrad|wgrad|fprop|implicit_gemm|winograd",
     "matrix products": r"gemm|nvjet|gemv|splitk|cutlass|cublas|bmm|addmm",
-    "norms": r"norm|bn_fw|bn_bw|rsqrt|welford|rowwisemoments|gammabeta",
-    "copies": r"memcpy|memset|nchw|nhwc|transpose|cat|copy|fillfunctor|fill_",
+    "norms": r"norm|bn_fw|bn_bw|rsqrt|pow_sum|welford|rowwisemoments|gammabeta|gradkern_channels",
+    "copies": r"memcpy|memset|nchwto|nhwcto|transpose|catarray|copy|fillfunctor",
 }
 KINDS = (*_PATTERNS, "rest")
 _TRITON = re.compile(r"triton_\w+?_fused_")
