@@ -52,7 +52,7 @@ while time.monotonic() < end and not errors:
     changes += 1
 for each in threads:
     each.join()
-sys.exit(errors[0] if errors else 0 if changes > 5 and min(steps) > 5 else f"{changes} changes, steps {steps}")
+sys.exit(errors[0] if errors else 0 if changes > 1 and min(steps) > 1 else f"{changes} changes, steps {steps}")
 """
 
 

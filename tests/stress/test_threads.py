@@ -201,7 +201,7 @@ use()
 for each in threads:
     each.join()
 signal.setitimer(signal.ITIMER_REAL, 0)
-sys.exit(0 if calls > 10 else f"{calls} calls")
+sys.exit(0 if calls else "no calls")
 """
 )
 
