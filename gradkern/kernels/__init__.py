@@ -43,7 +43,7 @@ What these would pass
                                 `plan` names the axes, the block finds the layout
     cross entropy               rows: inputs logits; scalars label and weight, compared with `column`; two reductions,
                                 the maximum and the sum of exponentials; outputs the gradient, which may be written
-                                over the logits; results the loss
+                                over the logits; results the loss. Labels of an integer type are a later step
     layer norm and its gradient rows: parameters scale and bias; scalars mean and inverse deviation, or results; two
                                 reductions forward, a pair backward. Their sums over rows are a later step of this block
     a residual of two types     rows: inputs X (T) and residual (another type), outputs the sum and the norm, each of

@@ -18,8 +18,8 @@ __all__ = ["RowArrays", "launch_of", "rows_plan", "sizes_of"]
 
 @dataclass(frozen=True, slots=True)
 class RowArrays:
-    """The contract's names of what an operator's kernel reads and writes, each in the order of its arithmetic. A call
-    may lack results; see RowsTypes for the rest.
+    """The contract's names of what an operator's kernel reads and writes, each in the order of its arithmetic; for the
+    rest, and for how many there may be, see RowsTypes.
     """
 
     inputs: tuple[str, ...]

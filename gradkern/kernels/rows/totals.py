@@ -185,6 +185,7 @@ def over_teams(types: RowsTypes, config: RowsConfig, reduction: Reduction, numbe
                         to = i.peer_address(shared + PAIRS_AT + (rank * ROWS + row) * (2 * ITEM), peer)
                         send_pair(to, a, b, i.peer_address(barrier, peer))
                     row = int32(row + THREADS)
+                i.warp_barrier()  # or those that have nothing to send may spin before the others of their warp send
                 i.wait_cluster(barrier, 0)
             row = thread
             while row < ROWS:
