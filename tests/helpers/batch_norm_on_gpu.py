@@ -27,7 +27,7 @@ class Prepared:
         operands: Case | Backward,
         outputs: tuple[str, ...] = OUTPUTS,
         launches: int = 1,
-        slices: int = 0,
+        cluster_size: int = 0,
         vectors: int = 0,
         last: bool = False,
         offset: int = 0,
@@ -55,7 +55,9 @@ class Prepared:
         self.device = get_device(0)
         with activate(self.device):
             if share is None:
-                recipe = {"slices": slices, "vectors": vectors} if vectors else {"slices": slices}
+                recipe = (
+                    {"cluster_size": cluster_size, "vectors": vectors} if vectors else {"cluster_size": cluster_size}
+                )
                 activation = with_alpha(operands.attributes) if isinstance(operands, Backward) else "none"
                 self.enqueue = self.candidate(inputs, results, launches, recipe, activation)
             else:
@@ -76,7 +78,7 @@ class Prepared:
         tensors: dict[str, Any] = {name: inputs[name] for name in (*INPUTS, "B") if name in inputs} | results
         problem = Problem(**tensors, activation=activation)
         made: Any
-        if recipe["slices"]:
+        if recipe["cluster_size"]:
             made = persistent.rebuild(problem, self.device, recipe)
         else:
             made = streaming.rebuild(problem, self.device, {"launches": launches})

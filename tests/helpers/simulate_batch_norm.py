@@ -11,7 +11,7 @@ import numpy as np
 from gradkern.cuda.device_code import simulated
 from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass
 from gradkern.kernels.channels.streaming_kernel import build
-from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
+from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, best_tiling, fitted
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.strides import merged_axes
 from helpers.batch_norm import OUTPUTS, Case
@@ -39,7 +39,7 @@ def simulate(
     X, parameter = case.inputs["X"], case.inputs["Scale"]
     order = (0, *range(2, X.ndim), 1) if last else tuple(range(X.ndim))
     kept = [axis == 1 for axis in order]
-    slabs = Slabs.of(merged_axes([X.shape[axis] for axis in order], kept))
+    dims = Dimensions.of(merged_axes([X.shape[axis] for axis in order], kept))
     statistic = case.inputs["saved_mean"].dtype.name
     made = StreamingConfig(
         X.dtype.name, parameter.dtype.name, statistic, frozenset(), None, width,
@@ -55,9 +55,9 @@ def simulate(
         passes = [made]
     walks: list[Tiling] = []
     for n, each in enumerate(passes):
-        fit = fitted(each, slabs)
-        walks.append(best_tiling(fit, slabs, blocks))
-        passes[n] = replace(fit, nested=prod(walks[n].nest) > 1)
+        fit = fitted(each, dims)
+        walks.append(best_tiling(fit, dims, blocks))
+        passes[n] = replace(fit, has_outer=prod(walks[n].outer_sizes) > 1)
 
     held = {}
     for name, array in case.inputs.items():
@@ -72,7 +72,7 @@ def simulate(
     if in_place:
         held["dX"] = held[in_place]
     compute = np.dtype(made.compute)
-    totals = [Guarded((slabs.channels,), compute) for _ in range(2)]
+    totals = [Guarded((dims.channels,), compute) for _ in range(2)]
     elements = X.size // X.shape[1]
     if share is not None:
         for total, given in zip(totals, share, strict=False):
@@ -81,7 +81,7 @@ def simulate(
     told = Guarded((len(counts),), compute)
     told.array[...] = counts
     told.freeze()
-    partial = Guarded((walks[0].partial_rows * passes[0].column_sums.partial_bytes(slabs.channels),), np.uint8)
+    partial = Guarded((walks[0].partial_rows * passes[0].column_sums.partial_bytes(dims.channels),), np.uint8)
     counter = np.zeros(64, np.uint32)
     addresses = {NAMES[name]: each.address for name, each in held.items()}
     addresses |= {"scale_total": totals[0].address, "bias_total": totals[1].address, "partial": partial.address}

@@ -12,7 +12,7 @@ import numpy as np
 from gradkern.cuda.device_code import simulated
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_kernel import build
-from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Slabs, Tiling, best_tiling, fitted
+from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, best_tiling, fitted
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES
 from gradkern.strides import merged_axes
 from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case
@@ -31,15 +31,15 @@ def simulate(
     """Check what the streaming kernel makes of a case, whose arrays are in C order; the walk that was taken."""
     X, statistics = case.inputs["Input"], case.inputs["Mean"].shape
     dtype = X.dtype.name
-    slabs = Slabs.of(merged_axes(X.shape, [kept == size for kept, size in zip(statistics, X.shape, strict=True)]))
+    dims = Dimensions.of(merged_axes(X.shape, [kept == size for kept, size in zip(statistics, X.shape, strict=True)]))
     wanted = frozenset(NAMES[name] for name in outputs)
     made = StreamingConfig(dtype, dtype, dtype, wanted, EPSILON, width, columns=True, **{"threads": 32, **config})
-    made = fitted(made, slabs)
-    found = best_tiling(made, slabs, blocks)
-    made = replace(made, nested=prod(found.nest) > 1)
+    made = fitted(made, dims)
+    found = best_tiling(made, dims, blocks)
+    made = replace(made, has_outer=prod(found.outer_sizes) > 1)
 
     numbers = found.numbers
-    partial_bytes = found.partial_rows * made.column_sums.partial_bytes(slabs.channels)
+    partial_bytes = found.partial_rows * made.column_sums.partial_bytes(dims.channels)
     launch(case, made, build(made), ARGUMENTS, NAMES, numbers, partial_bytes, blocks, outputs, in_place, offset)
     return found
 

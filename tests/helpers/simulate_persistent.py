@@ -18,7 +18,7 @@ def launch(
     arrays: dict[str, np.ndarray],
     outputs: Collection[str],
     clusters: int,
-    slices: int,
+    cluster_size: int,
     threads: int,
     shared_bytes: int,
     in_place: str = "",
@@ -36,7 +36,7 @@ def launch(
     numbers: dict[str, Any] = {name: each.address for name, each in held.items()}
     numbers |= {name: getattr(partition, name) for name in arguments if hasattr(partition, name)}
     values = tuple(np.int64(numbers.get(name, 0)) for name in arguments)
-    simulated.launch(kernel, clusters * slices, threads, slices, shared_bytes, values)
+    simulated.launch(kernel, clusters * cluster_size, threads, cluster_size, shared_bytes, values)
     for guarded in held.values():
         guarded.check()
     return {name: np.array(held[name].array).reshape(array.shape) for name, array in alike.items()}

@@ -20,7 +20,7 @@ _LOG2_E = 1.4426950408889634
 
 
 def activation_of(activation: str, compute: str) -> Callable[[Any], Any]:
-    """The device function activate(t), of t in the type `compute`; NaN stays."""
+    """The device function activate(t), of t in the type `compute`; NaN gives NaN."""
     name, ALPHA = without_alpha(activation)
     RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"
     FLOAT = float64 if compute == "float64" else float32
@@ -40,9 +40,8 @@ def activation_of(activation: str, compute: str) -> Callable[[Any], Any]:
 
 
 def derivative_of(activation: str, compute: str) -> Callable[[Any, Any], Any]:
-    """The device function times_derivative(d, t): the gradient of activate(t), which is d, as one of t. Of relu and
-    leaky_relu t may also be activate(t), whose sign is t's. As in PyTorch, where t is NaN relu passes d as it is, and
-    leaky_relu alpha d.
+    """The device function times_derivative(d, t): d times the derivative of activate at t. For relu and leaky_relu, t
+    may also be activate(t): it has the same sign. As in PyTorch, if t is NaN relu gives d and leaky_relu gives alpha d.
     """
     name, ALPHA = without_alpha(activation)
     RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"

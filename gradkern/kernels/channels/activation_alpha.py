@@ -1,7 +1,6 @@
-"""An activation as the constants of kernels have it: one word, in which leaky_relu has its alpha. Nothing here imports
-Numba.
+"""An activation as one string, that for leaky_relu includes alpha. Nothing here imports Numba.
 
-So what a kernel, or a search, is known by is one string, and that of the others says nothing of an alpha.
+Constants of kernels and keys of searches contain this string; for other activations it does not depend on alpha.
 """
 
 from __future__ import annotations
@@ -19,6 +18,6 @@ def with_alpha(attributes: Mapping[str, Any]) -> str:
 
 
 def without_alpha(activation: str) -> tuple[str, float]:
-    """Its name, and leaky_relu's alpha; of the others 0."""
+    """The name, and leaky_relu's alpha; 0 for others."""
     name, _, alpha = activation.partition(" ")
     return name, float(alpha or 0)

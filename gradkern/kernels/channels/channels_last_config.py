@@ -1,4 +1,4 @@
-"""What is bound when the persistent kernel of channels-last arrays is compiled; how it shares an array out."""
+"""Compile-time constants of the persistent kernel of channels-last arrays; how an array is distributed to blocks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gradkern.kernels.channels.activation_alpha import without_alpha
 __all__ = [
     "ARGUMENTS",
     "CHANNELS_AT",
+    "CLUSTER_SIZES",
     "PARTS",
-    "SLICES",
     "ChannelsLastConfig",
     "RowsPartition",
     "channels_last_partitions",
@@ -25,30 +25,30 @@ __all__ = [
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "bias", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
-    *("items", "channels", "rows", "row_bytes", "vectors", "slices", "steps", "warps_at", "blocks_at", "data_at"),
+    *("items", "channels", "rows", "row_bytes", "vectors", "cluster_size", "steps", "warps_at", "blocks_at", "data_at"),
 )
-PARTS = 4  # in which an item's copies are asked for and waited for
-SLICES = (1, 2, 4, 8, 16)
-CHANNELS_AT = 16  # in shared memory, behind two barriers of exchanges
-_SECTOR = 32  # bytes that memory gives at least
+PARTS = 4  # groups of an item's copies, each with its own wait
+CLUSTER_SIZES = (1, 2, 4, 8, 16)
+CHANNELS_AT = 16  # in shared memory, after two barriers of exchanges
+_SECTOR = 32  # bytes: the smallest access to memory
 _MOST_VECTORS = 32  # of a row, as many as a warp has lanes
-# What the kernel takes, in microseconds and bytes: fitted to an H200's times (cold L2) of 66 problems of 1 to 260 MB,
-# each in up to 21 partitions. They are 5 % off in the median. Of what was measured, the choice is 0.6 % slower than the
-# best on average, and 6.6 % at worst. Vectors of 4 and 8 bytes take longer than is expected.
+# The cost model, in microseconds and bytes, fitted to times on an H200 (cold L2) of 66 problems of 1 to 260 MB, each in
+# up to 21 partitions. Predictions are 5 % off in the median. The choice is 0.6 % slower than the best measured one on
+# average, and 6.6 % at worst. Vectors of 4 and 8 bytes take longer than predicted.
 _LAUNCH = 4.2
-_ROUND, _EXCHANGE = 1.68, 0.94  # for every item of a block: in any case; in a cluster
-_DOUBLING = 0.23  # for every doubling of the slices
+_ROUND, _EXCHANGE = 1.68, 0.94  # for every item of a block; and in a cluster
+_DOUBLING = 0.23  # for every doubling of the cluster size
 _BANDWIDTH = 4.18e6
-_SHORT_ROWS = 27.5  # bytes that a row's part costs besides its own
-_BLOCK_BANDWIDTH, _STEP = 0.0386e6, 0.117  # of one block: bytes; a row of each thread, whatever its bytes
-# single elements of 2 bytes, not fitted with the others: of 8 arrays of odd channels in up to 3 partitions each
+_SHORT_ROWS = 27.5  # overhead of a block's part of a row, in bytes
+_BLOCK_BANDWIDTH, _STEP = 0.0386e6, 0.117  # of one block: bytes; and a row of each thread
+# for vectors of one 2-byte element, fitted separately: to 8 arrays of odd channels in up to 3 partitions each
 _LAUNCH_BY_REGISTERS, _STEP_BY_REGISTERS = 6.7, 0.2
 _STREAMING, _STREAMED = 11.5, 2.55e6  # of the streaming kernel
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelsLastConfig:
-    """All that is bound when the kernel is compiled. The sizes of RowsPartition are arguments of the launch."""
+    """Compile-time constants. The sizes of RowsPartition are launch arguments."""
 
     data: str  # type of D, X and dX
     parameter: str  # of scale, bias and the sums
@@ -56,7 +56,7 @@ class ChannelsLastConfig:
     outputs: frozenset[str]  # dX, and of scale_sum, bias_sum
     shared_bytes: int
     width: int  # channels of a vector
-    activation: str = "none"  # as with_alpha tells it: D is the gradient of it, and X, scale and bias say where
+    activation: str = "none"  # as from with_alpha: D is its gradient; its input follows from X, scale and bias
     threads: int = 256
     blocks_per_processor: int = 1
 
@@ -83,7 +83,7 @@ class ChannelsLastConfig:
 
     @property
     def by_registers(self) -> bool:
-        """Vectors are single elements of 2 bytes, which no thread can copy without them."""
+        """Vectors are single elements of 2 bytes: asynchronous copies need at least 4."""
         return self.vector < 4
 
     @property
@@ -91,15 +91,15 @@ class ChannelsLastConfig:
         return self.threads // 32
 
     def with_threads(self) -> Self:
-        """With as many threads as took least on an H200: where elements go through registers, twice as many, with eight
-        elements at once in place of four, took 0.6 to 1.0 of the time.
+        """The config with the fastest number of threads on an H200: where elements are copied through registers, 512
+        threads with eight elements at a time took 0.6 to 1.0 of the time of 256 with four.
         """
         return replace(self, threads=512) if self.by_registers else self
 
 
 @dataclass(frozen=True, slots=True)
 class RowsPartition:
-    """The sizes of one launch, most of them arguments of the kernel by these names.
+    """Sizes of one launch. Most are arguments of the kernel with these names.
 
     Shared memory: two barriers of exchanges | pairs of each channel: mean and gain; shift and slope; with an activation
     the bias | sums of the warps | sums of the cluster's blocks, twice | D | X
@@ -108,9 +108,9 @@ class RowsPartition:
     config: ChannelsLastConfig
     channels: int
     rows: int  # elements of a channel
-    vectors: int  # of a row that a block has at a time, side by side
-    slices: int  # blocks of a cluster, each with a part of the rows
-    clusters: int  # that the device runs at the same time
+    vectors: int  # of a row, contiguous, in an item
+    cluster_size: int  # blocks of a cluster, each with a part of the rows
+    clusters: int  # resident on the device
 
     @property
     def row_bytes(self) -> int:
@@ -123,13 +123,13 @@ class RowsPartition:
 
     @property
     def at_once(self) -> int:
-        """Rows that a block's threads take side by side: whole ones for every warp."""
+        """Rows that a block's threads process at a time: whole rows for every warp."""
         return self.config.warps * (32 // self.vectors)
 
     @property
     def steps(self) -> int:
         """Rows of a thread, at most."""
-        rows_each = -(-self.rows // self.slices)
+        rows_each = -(-self.rows // self.cluster_size)
         return -(-rows_each // self.at_once)
 
     @property
@@ -147,7 +147,7 @@ class RowsPartition:
 
     @property
     def data_at(self) -> int:
-        return round_up(self.blocks_at + (2 * self.slices * self._pairs if self.slices > 1 else 0), 128)
+        return round_up(self.blocks_at + (2 * self.cluster_size * self._pairs if self.cluster_size > 1 else 0), 128)
 
     @property
     def shared_bytes(self) -> int:
@@ -157,8 +157,8 @@ class RowsPartition:
 def channels_last_partitions(
     config: ChannelsLastConfig, size: tuple[int, int], clusters: Mapping[int, int]
 ) -> list[RowsPartition]:
-    """Those that have room on the chip, that which should take least time first. size: rows and channels; clusters: how
-    many the device runs at the same time, by their number of slices.
+    """The partitions that fit shared memory, fastest first. size: rows and channels; clusters: the number of resident
+    clusters by cluster size.
     """
     rows, channels = size
     whole = channels // config.width  # vectors of a row
@@ -166,25 +166,27 @@ def channels_last_partitions(
     counts = [min(count, whole) for count in range(aligned, min(_MOST_VECTORS, whole + aligned - 1) + 1, aligned)]
     made = (RowsPartition(config, channels, rows, count, *each) for each in clusters.items() for count in counts)
     fitting = [
-        each for each in made if each.clusters and each.slices <= rows and each.shared_bytes <= config.shared_bytes
+        each
+        for each in made
+        if each.clusters and each.cluster_size <= rows and each.shared_bytes <= config.shared_bytes
     ]
     return sorted(fitting, key=persistent_time)
 
 
 def persistent_time(partition: RowsPartition) -> float:
-    """Microseconds that the kernel should take."""
-    config, slices = partition.config, partition.slices
+    """Predicted microseconds of the kernel."""
+    config, cluster_size = partition.config, partition.cluster_size
     rounds = -(-partition.items // partition.clusters)
     part = partition.vectors * config.vector  # bytes of a row
     launch, step = (_LAUNCH_BY_REGISTERS, _STEP_BY_REGISTERS) if config.by_registers else (_LAUNCH, _STEP)
     moved = 3 * partition.rows * partition.row_bytes
     together = moved / _BANDWIDTH * (1 + _SHORT_ROWS / part)
     alone = rounds * partition.steps * max(3 * partition.at_once * part / _BLOCK_BANDWIDTH, step)
-    each = _ROUND + (_EXCHANGE if slices > 1 else 0)
-    return launch + _DOUBLING * log2(slices) + rounds * each + (together**4 + alone**4) ** (1 / 4)
+    each = _ROUND + (_EXCHANGE if cluster_size > 1 else 0)
+    return launch + _DOUBLING * log2(cluster_size) + rounds * each + (together**4 + alone**4) ** (1 / 4)
 
 
 def streaming_time(partition: RowsPartition) -> float:
-    """Microseconds that the streaming kernel should take."""
+    """Predicted microseconds of the streaming kernel."""
     moved = 3 * partition.rows * partition.row_bytes
     return _STREAMING + moved / _STREAMED

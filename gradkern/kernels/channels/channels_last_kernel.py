@@ -4,14 +4,14 @@
     bias_sum = sum of D,  scale_sum = r (sum of D h)  over the m rows
     dX = scale r (D - bias_sum/m - h r scale_sum/m)
 
-With an activation D is given as the gradient of its result, and is times its derivative where scale r h + bias is.
+With an activation, D is the gradient of its result, multiplied by its derivative at scale r h + bias.
 
-An item is a group of neighbouring channels, the last a smaller one perhaps. A cluster of blocks has one item at a time,
-each block a part of the rows. A thread copies vectors of the same channels, from rows a fixed number apart, into places
-in shared memory that are its own, and so waits for nobody but for the sums. As it finishes with a place in the second
-pass, it asks for what the next item has there.
+An item is a group of neighbouring channels; the last may be smaller. A cluster of blocks processes one item at a time,
+and each block has a part of the rows. A thread copies vectors of the same channels, from equidistant rows, into its own
+places in shared memory. Threads wait for each other only for the sums. When a thread is finished with a place in the
+second pass, it requests the next item's data for it.
 
-The order of all additions follows from the config and the launch: the same bits every time.
+The order of all additions depends on the config and the launch alone: results are deterministic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gradkern.kernels.channels.channels_last_config import CHANNELS_AT, PARTS, C
 
 __all__ = ["build"]
 
-ROWS_AT_ONCE = 8  # that go through registers
+ROWS_AT_ONCE = 8  # copied through registers
 
 
 def build(config: ChannelsLastConfig) -> Callable[..., None]:
@@ -69,13 +69,15 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
 
     @device_function
     def end_of_part(part: int, steps: int, own: int) -> int:
-        """Of this thread's rows: `own` of the `steps` that a thread may have."""
+        """The end of a part of this thread's rows; it has `own` of at most `steps` rows."""
         return min(int32((part + 1) * steps // PARTS), own)
 
     @device_function
     def fetch_some(D: int, X: int, at: int, row: int, last: int, places: tuple[int, int, int, int]) -> None:
-        """So many rows, up to the last: all loads first, so that their latencies overlap."""
-        own_D, own_X, ahead, step = places
+        """Copies ROWS_AT_ONCE rows, up to the last, through registers. All loads precede the stores: their latencies
+        overlap.
+        """
+        own_D, own_X, pitch, step = places
         some, d, x = (
             cuda.local.array(1, FLOAT),
             cuda.local.array(ROWS_AT_ONCE, FLOAT),
@@ -88,7 +90,7 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
             load_here(some, X + here)
             x[n] = some[0]
         for n in range(ROWS_AT_ONCE):
-            there = min(int32(row + n), last) * ahead
+            there = min(int32(row + n), last) * pitch
             some[0] = d[n]
             store_there(own_D + there, some)
             some[0] = x[n]
@@ -96,11 +98,12 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
 
     @device_function
     def fetch(D: int, X: int, at: int, first: int, last: int, places: tuple[int, int, int, int]) -> None:
-        """A thread's rows from `first` to `last`, as one group of copies.
+        """Copies a thread's rows from `first` to `last`, as one group of copies.
 
-        places: where D's and X's first rows are in shared memory, and how far it is from row to row, there and here.
+        places: the addresses of D's and X's first rows in shared memory, and the bytes from row to row there and in
+        memory.
         """
-        own_D, own_X, ahead, step = places
+        own_D, own_X, pitch, step = places
         row = first
         while row < last:
             if BY_REGISTERS:
@@ -108,8 +111,8 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
                 row = int32(row + ROWS_AT_ONCE)
             else:
                 here = at + int64(row) * step
-                copy(own_D + row * ahead, D + here)
-                copy(own_X + row * ahead, X + here)
+                copy(own_D + row * pitch, D + here)
+                copy(own_X + row * pitch, X + here)
                 row = int32(row + 1)
         i.commit_copies()
 
@@ -117,18 +120,18 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
     def load_row(
         d: Any, h: Any, row: int, places: tuple[int, int, int, int], means: Any, gains: Any, biases: Any
     ) -> None:  # fmt: skip
-        """A vector of D, times the activation's derivative, and of X - mean."""
-        own_D, own_X, ahead, _ = places
-        load(d, own_D + row * ahead)
-        load(h, own_X + row * ahead)
+        """Loads a vector of D, times the activation's derivative, and of X - mean."""
+        own_D, own_X, pitch, _ = places
+        load(d, own_D + row * pitch)
+        load(h, own_X + row * pitch)
         for e in range(WIDTH):
             h[e] = h[e] - means[e]
             if ACTIVE:
                 d[e] = times_derivative(d[e], h[e] * gains[e] + biases[e])
 
     def over_rows(second: bool) -> Callable[..., None]:
-        """A pass over a thread's rows from `first` to `last`. The first adds to the sums, one of D and another of
-        D (X - mean); the second writes dX, with shifts and slopes.
+        """A pass over a thread's rows from `first` to `last`. The first adds D and D (X - mean) to the sums; the second
+        writes dX, from shifts and slopes.
         """
         SECOND = second
 
@@ -158,7 +161,7 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
 
     @device_function
     def load_pairs(firsts: Any, seconds: Any, address: int) -> None:
-        """Two numbers of each of a vector's channels."""
+        """Loads two numbers of each channel of a vector."""
         pair = cuda.local.array(2, FLOAT)
         for e in range(WIDTH):
             load_pair(pair, address + e * PAIR)
@@ -166,7 +169,7 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
 
     @device_function
     def sum_of_pairs(total: Any, address: int, count: int, step: int) -> None:
-        """Of one channel, from `count` places."""
+        """Adds the pairs of one channel from `count` places."""
         pair = cuda.local.array(2, FLOAT)
         total[0] = total[1] = FLOAT(0)
         for n in range(count):
@@ -176,38 +179,38 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
 
     def kernel(
         D: int, X: int, scale: int, bias: int, mean: int, deviation: int, dX: int, scale_sum: int, bias_sum: int,
-        items: int, channels: int, rows: int, row_bytes: int, vectors: int, slices: int, steps: int,
+        items: int, channels: int, rows: int, row_bytes: int, vectors: int, cluster_size: int, steps: int,
         warps_at: int, blocks_at: int, data_at: int,
     ) -> None:  # fmt: skip
-        items, vectors, slices, steps = int32(items), int32(vectors), int32(slices), int32(steps)
+        items, vectors, cluster_size, steps = int32(items), int32(vectors), int32(cluster_size), int32(steps)
         rows, warps_at, blocks_at, data_at = int32(rows), int32(warps_at), int32(blocks_at), int32(data_at)
         thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
         warp, lane = int32(thread // 32), int32(thread % 32)
         rows_of_warp, row_of_warp = i.quotient(int32(32), vectors), i.quotient(lane, vectors)
         vector = int32(lane - row_of_warp * vectors)
         at_once = int32(WARPS * rows_of_warp)
-        cluster, clusters = i.quotient(block, slices), i.quotient(int32(cuda.gridDim.x), slices)
-        slice_ = int32(block - cluster * slices)
+        cluster, clusters = i.quotient(block, cluster_size), i.quotient(int32(cuda.gridDim.x), cluster_size)
+        slice_ = int32(block - cluster * cluster_size)
         group = int32(vectors * WIDTH)
         pairs = int32(group * PAIR)
 
-        # the rows of this thread: every at_once-th of its block's, from first_row on
+        # this thread's rows: every at_once-th of the block's rows, from first_row on
         first_row = int32(warp * rows_of_warp + row_of_warp)
-        from_row = i.quotient(int32(slice_ * rows), slices)
-        count = int32(i.quotient(int32((slice_ + 1) * rows), slices) - from_row)
+        from_row = i.quotient(int32(slice_ * rows), cluster_size)
+        count = int32(i.quotient(int32((slice_ + 1) * rows), cluster_size) - from_row)
         own_rows = int32(0)
         if row_of_warp < rows_of_warp:
             own_rows = i.quotient(int32(max(count - first_row + (at_once - 1), 0)), at_once)
         share = FLOAT(1) / FLOAT(rows)
 
         shared = i.shared_memory()
-        of_channel = shared + CHANNELS_AT + thread * PAIR  # where the group has one with this thread's number
+        of_channel = shared + CHANNELS_AT + thread * PAIR  # if the group has a channel with this thread's number
         of_vector = shared + CHANNELS_AT + vector * (WIDTH * PAIR)
         of_warps, of_blocks = shared + warps_at, shared + blocks_at
-        ahead = int32(at_once * vectors * VECTOR)
+        pitch = int32(at_once * vectors * VECTOR)
         own_D = shared + data_at + (first_row * vectors + vector) * VECTOR
-        places = (own_D, own_D + steps * ahead, ahead, at_once * row_bytes)
-        if slices > 1:
+        places = (own_D, own_D + steps * pitch, pitch, at_once * row_bytes)
+        if cluster_size > 1:
             if thread == 0:
                 i.transaction_barrier_init(shared, 1)
                 i.transaction_barrier_init(shared + 8, 1)
@@ -275,23 +278,23 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
                     pair[0], pair[1] = d_sum[e], dh_sum[e]
                     store_pair(of_warps + warp * pairs + (vector * WIDTH + e) * PAIR, pair)
             wait_for_block()
-            if slices > 1:
-                arrived, blocks = shared + buffer * 8, of_blocks + buffer * (slices * pairs)
+            if cluster_size > 1:
+                arrived, blocks = shared + buffer * 8, of_blocks + buffer * (cluster_size * pairs)
                 if thread == 0:
-                    i.arrive_and_expect(arrived, slices * pairs)
+                    i.arrive_and_expect(arrived, cluster_size * pairs)
                 peer = i.quotient(thread, group)
                 of, peers = int32(thread - peer * group), i.quotient(int32(THREADS), group)
                 if peer < peers:
                     sum_of_pairs(pair, of_warps + of * PAIR, WARPS, pairs)
-                    while peer < slices:
+                    while peer < cluster_size:
                         to = i.peer_address(blocks + slice_ * pairs + of * PAIR, peer)
                         send_pair(to, pair[0], pair[1], i.peer_address(arrived, peer))
                         peer = int32(peer + peers)
                 if thread < group:
                     i.wait_cluster(arrived, parity)
-                    sum_of_pairs(pair, blocks + thread * PAIR, slices, pairs)
+                    sum_of_pairs(pair, blocks + thread * PAIR, cluster_size, pairs)
                 parity = int32(parity ^ buffer)
-                buffer = int32(1 - buffer)  # so that one exchange an item is enough
+                buffer = int32(1 - buffer)  # two buffers: one exchange an item is enough
             elif thread < group:
                 sum_of_pairs(pair, of_warps + thread * PAIR, WARPS, pairs)
             if is_own and slice_ == 0:
@@ -307,7 +310,7 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
             wait_for_block()
             load_pairs(shifts, slopes, of_vector + pairs)
 
-            # second pass: dX; and copies of the next item
+            # second pass: dX, and copies of the next item
             at_before, own_before = at, own
             item = int32(item + clusters)
             at = from_item + int64(item) * (vectors * VECTOR)
@@ -318,7 +321,7 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
                 second_pass(dX, at_before, first_before, last_before, places, means, gains, biases, shifts, slopes)
                 fetch(D, X, at, first, last, places)
                 first_before, first, part = last_before, last, int32(part + 1)
-        if slices > 1:
+        if cluster_size > 1:
             i.cluster_barrier()  # no block leaves while another may still send to it
 
     return kernel

@@ -9,12 +9,12 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan, kernel_of_config, resident_clusters
 from gradkern.kernels.channels.channels_last_config import (
     ARGUMENTS,
-    SLICES,
+    CLUSTER_SIZES,
     ChannelsLastConfig,
     RowsPartition,
     channels_last_partitions,
 )
-from gradkern.kernels.channels.persistent_plan import DATA, Named, most_slices, persistent_launch, types_of
+from gradkern.kernels.channels.persistent_plan import DATA, Named, max_cluster_size, persistent_launch, types_of
 from gradkern.strides import is_dense
 
 __all__ = ["channels_last_plan", "fitting_partitions"]
@@ -23,8 +23,8 @@ _VECTOR = 16  # bytes, at most
 
 
 def fitting_partitions(tensors: Named, device: Device, activation: str = "none") -> list[RowsPartition]:
-    """Those whose groups of channels stay on the chip, that which should take least time first. activation: as
-    with_alpha tells it. Raises Refusal, with the reason, where there is none.
+    """The partitions whose groups of channels fit shared memory, fastest first. activation: as from with_alpha. Raises
+    Refusal, with the reason, if there is none.
     """
     if "dX" not in tensors:
         raise Refusal("without dX nothing is read twice")
@@ -37,8 +37,12 @@ def fitting_partitions(tensors: Named, device: Device, activation: str = "none")
     vector = gcd(_VECTOR, channels * item, *(tensors[name][1].alignment for name in DATA))
     width, memory = vector // item, device.shared_bytes
     config = ChannelsLastConfig(*types_of(tensors), memory, width, activation).with_threads()
-    most = most_slices(device)
-    clusters = {slices: resident_clusters(device, slices, config.threads) for slices in SLICES if slices <= most}
+    most = max_cluster_size(device)
+    clusters = {
+        cluster_size: resident_clusters(device, cluster_size, config.threads)
+        for cluster_size in CLUSTER_SIZES
+        if cluster_size <= most
+    }
     found = channels_last_partitions(config, (X.size // channels, channels), clusters)
     if not found:
         raise Refusal("a group of its channels does not fit the shared memory of a cluster of blocks")
@@ -46,9 +50,9 @@ def fitting_partitions(tensors: Named, device: Device, activation: str = "none")
 
 
 def channels_last_plan(partition: RowsPartition, device: Device, given: list[str]) -> LaunchPlan:
-    """given: the kernel's names of the tensors, in the order in which their addresses will come."""
-    config, slices = partition.config, partition.slices
+    """given: the kernel's names of the tensors, in the order of their addresses in a call."""
+    config, cluster_size = partition.config, partition.cluster_size
     builder = "gradkern.kernels.channels.channels_last_kernel:build"
-    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=most_slices(device))
-    name = f"persistent_{slices}x{partition.vectors}x{config.width}"
-    return persistent_launch(name, kernel, ARGUMENTS, partition, slices, config.threads, given)
+    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=max_cluster_size(device))
+    name = f"persistent_{cluster_size}x{partition.vectors}x{config.width}"
+    return persistent_launch(name, kernel, ARGUMENTS, partition, cluster_size, config.threads, given)

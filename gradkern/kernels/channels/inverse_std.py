@@ -1,4 +1,4 @@
-"""A channel's inverse standard deviation, from what a batch norm is given."""
+"""A channel's inverse standard deviation, from a variance or an inverse standard deviation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["inverse_std"]
 
 
 def inverse_std(compute: str, epsilon: float | None) -> Callable[..., Any]:
-    """The device function inverse(deviation): 1 / sqrt(deviation + epsilon); deviation itself where epsilon is None."""
+    """The device function inverse(deviation): 1 / sqrt(deviation + epsilon), or `deviation` if epsilon is None."""
     VARIANCE, EPSILON = epsilon is not None, epsilon or 0.0
     FLOAT = float64 if compute == "float64" else float32
     root = inverse_root(compute)

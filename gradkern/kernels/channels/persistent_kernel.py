@@ -2,21 +2,21 @@
 
     r = deviation, or 1 / sqrt(deviation + epsilon),  h = X - mean       r: inverse standard deviation of the channel
     bias_sum = sum of D,  scale_sum = r (sum of D h)               over the m elements of a channel
-    dX = scale r D                                                 where the statistics are constants
-    dX = scale r (D - bias_sum/m - h r scale_sum/m)                where they are those of the elements
+    dX = scale r D                                                 if the statistics are constants
+    dX = scale r (D - bias_sum/m - h r scale_sum/m)                if they are those of the elements
 
-An item is a channel or a group of neighbours, the last a smaller one perhaps. A cluster of blocks has one item at a
-time, each block a part of the images. The last warp of a block asks for them by bulk copies, into a ring in shared
-memory. The others add up what arrives, and exchange their sums with those of the other blocks.
+An item is a channel or a group of neighbouring channels; the last may be smaller. A cluster of blocks processes one
+item at a time, and each block has a part of the images. The last warp of a block issues bulk copies into a ring in
+shared memory. The other warps add up the data and exchange their sums with the other blocks.
 
-Copies are of whole units of 16 bytes. Where an item's part of an image begins anywhere within one (config.shifted), the
-first and the last that a block copies also have elements of its neighbours, which it leaves alone (persistent_pass).
+Copies are of whole units of 16 bytes. If an item's part of an image is not aligned (config.shifted), the first and the
+last unit contain elements of neighbouring items; these are ignored (persistent_pass).
 
-The first dX is written on the way, and each slot is free then. The second needs the sums, so the item stays in the ring
-until they are known, and a second pass takes it from there. The slots that become free then are filled for a later item
-at once: so memory is busy while a block adds up, or waits for the others.
+The first dX is written in the first pass, and frees each slot. The second needs the sums: the item stays in the ring
+until they are known, and a second pass reads it there. Slots that this pass frees are filled for a later item at once:
+memory is busy while a block computes, or waits for the others.
 
-The order of all additions follows from the config and the launch: the same bits every time.
+The order of all additions depends on the config and the launch alone: results are deterministic.
 """
 
 from __future__ import annotations
@@ -41,15 +41,20 @@ __all__ = ["build"]
 
 def build(config: PersistentConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
-    GROUP, SLICES, ADDERS, TEAM = config.group, config.slices, config.adders, config.team_threads
-    WARPS, TEAM_WARPS, CLUSTER = config.adders // 32, config.team_threads // 32, config.slices > 1
+    GROUP, CLUSTER_SIZE, COMPUTE_THREADS, CHANNEL_THREADS = (
+        config.group,
+        config.cluster_size,
+        config.compute_threads,
+        config.channel_threads,
+    )
+    WARPS, CHANNEL_WARPS, CLUSTER = config.compute_threads // 32, config.channel_threads // 32, config.cluster_size > 1
     SCALE_SUM, BIAS_SUM = "scale_sum" in config.outputs, "bias_sum" in config.outputs
     GRADIENT, CENTRED, SUMS = "dX" in config.outputs, config.centred, config.sums
     PARTS, READS_X, SHIFTED = config.parts, config.parts > 1, config.shifted
     BY_ROWS, VECTOR = config.by_rows, config.vector
     ARRIVALS = 32 if SHIFTED else 1  # at the barrier of a full slot
     PARAMETER, STATISTIC, PAIR = ITEMSIZE[config.parameter], ITEMSIZE[config.statistic], 2 * config.itemsize
-    EXCHANGED, TERMS = config.exchanged, SLICES * TEAM_WARPS
+    EXCHANGED, TERMS = config.exchanged, CLUSTER_SIZE * CHANNEL_WARPS
     FREE_AT, EXCHANGE_BARRIERS = config.free_barriers_at, config.exchange_barriers_at
     PAIRS_AT, RING_AT = config.pairs_at, config.ring_at
 
@@ -77,7 +82,7 @@ def build(config: PersistentConfig) -> Callable[..., None]:
 
     @device_function
     def parameters(mean: int, deviation: int, scale: int, channel: int) -> Any:
-        """Of a channel: mean, deviation and scale."""
+        """Mean, deviation and scale of a channel."""
         one = cuda.local.array(1, FLOAT)
         m, r, s = FLOAT(0), FLOAT(0), FLOAT(0)
         if READS_X:
@@ -99,7 +104,7 @@ def build(config: PersistentConfig) -> Callable[..., None]:
     def fetch(
         slot: int, barrier: int, X: int, D: int, row: int, pitch: int, image: int, count: int, part: int
     ) -> None:  # fmt: skip
-        """One warp: an item's part of `count` images from X and D on, into a slot; `barrier` counts the bytes."""
+        """By one warp: copies an item's part of `count` images of D and X into a slot; `barrier` counts the bytes."""
         lane = int32(cuda.threadIdx.x % 32)
         if SHIFTED:
             each, size = lane, int32(0)
@@ -126,17 +131,17 @@ def build(config: PersistentConfig) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         warp, warp_lane = int32(thread // 32), int32(thread % 32)
-        team = int32(thread // TEAM)
-        member = int32(thread - team * TEAM)
-        slice_ = int32(cuda.blockIdx.x % SLICES)
-        cluster, clusters = int32(cuda.blockIdx.x // SLICES), int32(cuda.gridDim.x // SLICES)
+        own_channel = int32(thread // CHANNEL_THREADS)
+        member = int32(thread - own_channel * CHANNEL_THREADS)
+        slice_ = int32(cuda.blockIdx.x % CLUSTER_SIZE)
+        cluster, clusters = int32(cuda.blockIdx.x // CLUSTER_SIZE), int32(cuda.gridDim.x // CLUSTER_SIZE)
         items, batch, slots, plane, pitch = int32(items), int32(batch), int32(slots), int32(plane), int32(pitch)
         plane_bytes = int32(plane_bytes)
         row = int32(GROUP * plane_bytes)
-        first_image = int32(slice_ * images // SLICES)
-        rows = int32(int32((slice_ + 1) * images // SLICES) - first_image)
+        first_image = int32(slice_ * images // CLUSTER_SIZE)
+        rows = int32(int32((slice_ + 1) * images // CLUSTER_SIZE) - first_image)
         own = int64(first_image) * image
-        part = int32(batch * pitch)  # of a slot, which has D and after it X
+        part = int32(batch * pitch)  # of a slot: D, then X
 
         shared = i.shared_memory()
         free, exchanged = shared + FREE_AT, shared + EXCHANGE_BARRIERS
@@ -158,7 +163,7 @@ def build(config: PersistentConfig) -> Callable[..., None]:
 
         item, slot = cluster, int32(0)
         if warp == WARPS:
-            parity = int32(1)  # at first every slot is free
+            parity = int32(1)  # initially every slot is free
             while item < items:
                 own_row = row
                 if GROUP > 1:  # the last item may have fewer channels
@@ -179,9 +184,9 @@ def build(config: PersistentConfig) -> Callable[..., None]:
             d_sum, dh_sum = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
             share = FLOAT(1) / FLOAT(elements)
 
-            first = int32(team * plane_bytes)
-            down, first_down = i.quotient(int32(TEAM), plane), i.quotient(member, plane)
-            across, first_across = int32(TEAM - down * plane), int32(member - first_down * plane)
+            first = int32(own_channel * plane_bytes)
+            down, first_down = i.quotient(int32(CHANNEL_THREADS), plane), i.quotient(member, plane)
+            across, first_across = int32(CHANNEL_THREADS - down * plane), int32(member - first_down * plane)
             at_step, out_step, at_carry, out_carry = int32(down * pitch), int64(down) * image, pitch, image
             first_at, first_out = int32(first_down * pitch), int64(first_down) * image
             if not BY_ROWS:
@@ -192,11 +197,11 @@ def build(config: PersistentConfig) -> Callable[..., None]:
             walk = (at_step, across, out_step, at_carry, out_carry, member, first, plane, plane_bytes, pitch, image)
 
             next_m, next_r, next_scale = FLOAT(0), FLOAT(0), FLOAT(0)
-            if item < items and int64(item) * GROUP + team < channels:
-                next_m, next_r, next_scale = parameters(mean, deviation, scale, int64(item) * GROUP + team)
+            if item < items and int64(item) * GROUP + own_channel < channels:
+                next_m, next_r, next_scale = parameters(mean, deviation, scale, int64(item) * GROUP + own_channel)
             parity, buffer, exchange_parity = int32(0), int32(0), int32(0)
             while item < items:
-                channel = int64(item) * GROUP + team
+                channel = int64(item) * GROUP + own_channel
                 is_own = GROUP == 1 or channel < channels  # the last item may have fewer
                 m, r = next_m, inverse(next_r)
                 gain = next_scale * r
@@ -229,15 +234,15 @@ def build(config: PersistentConfig) -> Callable[..., None]:
                     item = int32(item + clusters)
                     continue
 
-                # the channel's sums, over all threads of the cluster that have some of it
+                # the channel's sums, over all its threads in the cluster
                 pair[0], pair[1] = d_sum[0] + d_sum[1], dh_sum[0] + dh_sum[1]
                 sum_pair_over_warp(pair)
                 to = pairs + buffer * (EXCHANGED * PAIR)
                 if CLUSTER:
                     arrived = exchanged + buffer * 8
                     if warp_lane == 0:
-                        i.arrive_and_expect(arrived, SLICES * PAIR)
-                    if warp_lane < SLICES:
+                        i.arrive_and_expect(arrived, CLUSTER_SIZE * PAIR)
+                    if warp_lane < CLUSTER_SIZE:
                         peer = i.peer_address(to + (slice_ * WARPS + warp) * PAIR, warp_lane)
                         send_pair(peer, pair[0], pair[1], i.peer_address(arrived, warp_lane))
                     i.wait_cluster(arrived, exchange_parity)
@@ -245,11 +250,11 @@ def build(config: PersistentConfig) -> Callable[..., None]:
                 else:
                     if warp_lane == 0:
                         store_pair(to + warp * PAIR, pair)
-                    i.named_barrier(1, ADDERS)
-                buffer = int32(1 - buffer)  # so that one exchange an item is enough
+                    i.named_barrier(1, COMPUTE_THREADS)
+                buffer = int32(1 - buffer)  # two buffers: one exchange an item is enough
                 pair[0] = pair[1] = FLOAT(0)
                 for term in range(warp_lane, TERMS, 32):
-                    of = term // TEAM_WARPS * WARPS + team * TEAM_WARPS + term % TEAM_WARPS
+                    of = term // CHANNEL_WARPS * WARPS + own_channel * CHANNEL_WARPS + term % CHANNEL_WARPS
                     load_pair(more, to + of * PAIR)
                     pair[0] += more[0]
                     pair[1] += more[1]
@@ -262,7 +267,7 @@ def build(config: PersistentConfig) -> Callable[..., None]:
                         one[0] = pair[0]
                         store_parameter(bias_sum + channel * PARAMETER, one)
 
-                # second pass: dX, and every slot is free for what comes later
+                # second pass: dX, and every slot is freed
                 if CENTRED:
                     shift, slope = pair[0] * share, pair[1] * share * r * r
                     back, done = first_slot, int32(0)

@@ -1,8 +1,8 @@
-"""The two passes of the persistent kernel over what a slot of its ring holds of a channel.
+"""The two passes of the persistent kernel over a channel's part of a slot of the ring.
 
-What lies in one of memory's units of 16 bytes lies in one in the slot, too; a row begins anywhere within one where
-config.shifted. Vectors lie where memory has them; where a plane is no whole number of them (config.edges), a channel
-takes what it has before the first and behind the last element by element.
+Units of 16 bytes in memory are units in the slot, too; with config.shifted a row may begin within one. Vectors are
+aligned as in memory. With config.edges a plane is not a whole number of vectors: a channel's elements before its first
+vector and behind its last are processed one by one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["persistent_passes"]
 def persistent_passes(config: PersistentConfig) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The first pass over a slot and the second, as two device functions:
 
-    first(slot, ..., m, gain, d_sum, dh_sum)   adds to the sums, and writes dX where it does not need them
+    first(slot, ..., m, gain, d_sum, dh_sum)   adds to the sums, and writes dX if it does not need them
     second(slot, ..., m, gain, shift, slope)   writes dX
 
-    Between these are the arguments of `over_slot` below, which says what they are and what is returned.
+    `over_slot` below describes the other arguments and the results.
     """
     first_of_vector, second_of_vector = _formulas(config, config.width)
     first_of_element, second_of_element = _formulas(config, 1)
@@ -39,9 +39,9 @@ def persistent_passes(config: PersistentConfig) -> tuple[Callable[..., Any], Cal
 def _over_slot(
     config: PersistentConfig, on_vector: Callable[..., None], on_element: Callable[..., None]
 ) -> Callable[..., Any]:
-    WIDTH, VECTOR, ITEM, TEAM = config.width, config.vector, ITEMSIZE[config.data], config.team_threads
+    WIDTH, VECTOR, ITEM, CHANNEL_THREADS = config.width, config.vector, ITEMSIZE[config.data], config.channel_threads
     EDGES, SHIFTED, BY_ROWS = config.edges, config.shifted, config.by_rows
-    SINGLE = 2 * WIDTH  # elements of a plane that may be single ones
+    SINGLE = 2 * WIDTH  # elements of a plane outside of vectors, at most
 
     @device_function
     def first_vector(start: int) -> int:
@@ -49,8 +49,8 @@ def _over_slot(
 
     @device_function
     def single(start: int, end: int, number: int) -> tuple[int, bool]:
-        """Where single element `number` is of a channel that has the bytes from `start` to `end` of a row, and whether
-        it is one: the first WIDTH are before its first vector, the others behind its last.
+        """The byte of single element `number` of a channel at the bytes from `start` to `end` of a row, and whether it
+        is in the channel. The first WIDTH elements are before its first vector, the others behind its last.
         """
         if number < WIDTH:
             at = int32(start + number * ITEM)
@@ -65,14 +65,14 @@ def _over_slot(
     ) -> tuple[int, int, int, int]:  # fmt: skip
         """`count` images from the address `slot` on, of D, and `part` bytes behind them of X.
 
-        A team's threads walk over the vectors of its channel, across the plane and down the images, and go on so in the
-        next slot: this one's next vector is its channel's v-th of the slot and the place-th of its row. In the slot it
-        is at `at`, and in dX at the address `out`; or, by rows, its row is. What these are for the next slot is
-        returned. The slot's first row is at slot_out.
+        A channel's threads iterate over its vectors, across the plane and down the images, and continue in the next
+        slot. This thread's next vector is number v of the channel in the slot and number `place` of its row. It (or its
+        row, with by_rows) is at `at` in the slot and at the address `out` in dX. Returns these values for the next
+        slot. The slot's first row is at slot_out.
 
-        walk: how far these places are apart, from one of the thread's vectors to its next and, if that is in another
-        row, besides; its number in the team; at which byte of a row the channel begins; vectors and bytes of a plane,
-        and bytes from row to row, in the slot and in memory.
+        walk: the steps of these values from one of the thread's vectors to its next, and the extra steps to another
+        row; the thread's number in the channel; the byte of a row where the channel begins; vectors and bytes of a
+        plane; and bytes from row to row, in the slot and in memory.
         """
         at_step, across, out_step, at_carry, out_carry, member, first, plane, plane_bytes, pitch, image = walk
         vectors = int32(count * plane)
@@ -86,7 +86,7 @@ def _over_slot(
                     on_vector(d_at, d_at + part, out - low + ahead, m, gain, one, other)
             else:
                 on_vector(slot + at, slot + part + at, out, m, gain, one, other)
-            at, place, v, out = int32(at + at_step), int32(place + across), int32(v + TEAM), out + out_step
+            at, place, v, out = int32(at + at_step), int32(place + across), int32(v + CHANNEL_THREADS), out + out_step
             if place >= plane:
                 at, place, out = int32(at + at_carry), int32(place - plane), out + out_carry
         if EDGES:
@@ -100,14 +100,14 @@ def _over_slot(
                 if is_one:
                     d_at = slot + int32(row * pitch + ahead)
                     on_element(d_at, d_at + part, row_out - low + ahead, m, gain, one, other)
-                number = int32(number + TEAM)
+                number = int32(number + CHANNEL_THREADS)
         return int32(at - count * pitch), place, int32(v - vectors), out
 
     return over_slot
 
 
 def _formulas(config: PersistentConfig, count: int) -> tuple[Callable[..., None], Callable[..., None]]:
-    """What the passes do with `count` elements side by side: of D at the address d_at, X at x_at and dX at out."""
+    """The arithmetic of the passes on `count` contiguous elements: D at the address d_at, X at x_at and dX at out."""
     GRADIENT, CENTRED, SUMS, READS_X = "dX" in config.outputs, config.centred, config.sums, config.parts > 1
     FLOAT = float64 if config.compute == "float64" else float32
     load, store = i.loader("shared", config.data, count), i.storer("global", config.data, count)

@@ -1,5 +1,5 @@
-"""From the tensors of a batch norm to a launch of the persistent kernel (persistent_kernel.py); and what the plans of
-both persistent kernels share.
+"""From the tensors of a batch norm to a launch of the persistent kernel (persistent_kernel.py), and code shared by the
+plans of both persistent kernels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gradkern.strides import is_dense
 __all__ = [
     "DATA",
     "Named",
-    "most_slices",
+    "max_cluster_size",
     "persistent_launch",
     "persistent_plan",
     "resident_configs",
@@ -32,19 +32,19 @@ __all__ = [
     "types_of",
 ]
 
-_CLUSTERS = (9, 0)  # the first capability with clusters and bulk copies
-_LARGE_CLUSTERS = (9, 10)  # majors that take 16 blocks; others 8
+_CLUSTERS = (9, 0)  # the first compute capability with clusters and bulk copies
+_LARGE_CLUSTERS = (9, 10)  # major versions with clusters of 16 blocks; others have 8
 DATA = ("D", "X", "dX")
 
 Named = Mapping[str, tuple[str, Tensor]]
-"""By the kernel's name, the contract's and the tensor; in the order of the call, inputs before outputs."""
+"""The contract's name and the tensor, by the kernel's name; in the order of the call, inputs before outputs."""
 
 
 def resident_configs(tensors: Named, device: Device) -> Iterator[tuple[PersistentConfig, Partition]]:
-    """Where the statistics are those of X. Raises Refusal, with the reason, where a channel cannot stay on the chip."""
+    """For statistics of X. Raises Refusal, with the reason, if a channel does not fit shared memory."""
     if "dX" not in tensors:
         raise Refusal("without dX nothing is read twice")
-    most, sizes = most_slices(device), _sizes(tensors)
+    most, sizes = max_cluster_size(device), _sizes(tensors)
     config = PersistentConfig(*types_of(tensors), None, True, device.shared_bytes)
     found = list(resident_partitions(config, sizes, most, device.processors))
     if not found:
@@ -53,10 +53,10 @@ def resident_configs(tensors: Named, device: Device) -> Iterator[tuple[Persisten
 
 
 def single_pass_plan(tensors: Named, device: Device, epsilon: float, most_time: float | None) -> LaunchPlan:
-    """Where the statistics are constants. Raises Refusal, with the reason, where another kernel is better, which should
-    take `most_time` microseconds; None: the streaming kernel.
+    """For constant statistics. Raises Refusal, with the reason, if another kernel should be faster, with a predicted
+    time of `most_time` microseconds (None: the streaming kernel's).
     """
-    most, sizes = most_slices(device), _sizes(tensors)
+    most, sizes = max_cluster_size(device), _sizes(tensors)
     config = PersistentConfig(*types_of(tensors), epsilon, False, device.shared_bytes)
     found = single_pass_partition(config, sizes, most, device.processors, most_time)
     if found is None:
@@ -65,34 +65,42 @@ def single_pass_plan(tensors: Named, device: Device, epsilon: float, most_time: 
 
 
 def persistent_plan(config: PersistentConfig, partition: Partition, device: Device, given: list[str]) -> LaunchPlan:
-    """given: the kernel's names of the tensors, in the order in which their addresses will come."""
+    """given: the kernel's names of the tensors, in the order of their addresses in a call."""
     builder = "gradkern.kernels.channels.persistent_kernel:build"
-    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=config.slices)
-    name = f"persistent_{config.slices}x{config.group}x{config.width}"
-    return persistent_launch(name, kernel, ARGUMENTS, partition, config.slices, config.threads, given)
+    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=config.cluster_size)
+    name = f"persistent_{config.cluster_size}x{config.group}x{config.width}"
+    return persistent_launch(name, kernel, ARGUMENTS, partition, config.cluster_size, config.threads, given)
 
 
 def persistent_launch(
-    name: str, kernel: Kernel, arguments: Sequence[str], partition: Any, slices: int, threads: int, given: list[str]
+    name: str,
+    kernel: Kernel,
+    arguments: Sequence[str],
+    partition: Any,
+    cluster_size: int,
+    threads: int,
+    given: list[str],
 ) -> LaunchPlan:
-    """Of a kernel whose clusters take one item after another; the partition has all arguments that do not change."""
-    resident = kernel.resident_blocks(threads, slices)
+    """The launch of a kernel whose clusters process items in turn; the partition has all constant arguments."""
+    resident = kernel.resident_blocks(threads, cluster_size)
     if not resident:
-        raise Refusal(f"no cluster of {slices} blocks of {threads} threads fits the device")
+        raise Refusal(f"no cluster of {cluster_size} blocks of {threads} threads fits the device")
     values = [getattr(partition, each, 0) for each in arguments]
     changing = [arguments.index(each) for each in given]
-    return LaunchPlan(name, Launch(kernel, min(resident, partition.items * slices), threads, values, changing, slices))
+    return LaunchPlan(
+        name, Launch(kernel, min(resident, partition.items * cluster_size), threads, values, changing, cluster_size)
+    )
 
 
 def types_of(tensors: Named) -> tuple[str, str, str, frozenset[str]]:
-    """Of data, parameters and statistics; and the outputs."""
+    """The types of data, parameters and statistics, and the outputs."""
     types = {name: tensor.dtype.name for name, (_, tensor) in tensors.items()}
     parameter = next(types[name] for name in ("scale", "scale_sum", "bias_sum") if name in types)
     return types["D"], parameter, types["deviation"], frozenset(types) & {"dX", "scale_sum", "bias_sum"}
 
 
-def most_slices(device: Device) -> int:
-    """Blocks of a cluster, at most. Raises Refusal where the device has none."""
+def max_cluster_size(device: Device) -> int:
+    """The most blocks of a cluster. Raises Refusal if the device has no clusters."""
     if device.capability < _CLUSTERS:
         raise Refusal("it needs clusters of blocks, from compute capability 9.0")
     return 16 if device.capability[0] in _LARGE_CLUSTERS else 8

@@ -1,4 +1,4 @@
-"""The streaming kernel as a candidate of searches, for the families that add up channels."""
+"""The streaming kernel as a candidate of searches, for operators with sums over channels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["StreamingCandidate"]
 
 
 class StreamingCandidate:
-    """One launch, or two for two passes; the order of all additions is fixed. Who calls it holds device.in_turn.
+    """One launch, or two for two passes. The order of all additions is fixed. The caller holds device.in_turn.
 
     names, elements, launches, activation, settings: as of streaming_plan.plan.
     """
@@ -57,12 +57,12 @@ class StreamingCandidate:
         if self.plan is not None:
             return
         data = next(self._call.inputs[name] for name in ("dY", "X") if name in self._call.inputs)
-        is_kept = [axis == 1 for axis in range(len(data.shape))]
+        is_channel_axis = [axis == 1 for axis in range(len(data.shape))]
         try:
             made = plan(
                 self._call,
                 self._names,
-                is_kept,
+                is_channel_axis,
                 None,
                 self._elements,
                 self.launches,
@@ -77,7 +77,7 @@ class StreamingCandidate:
 
     @property
     def alone(self) -> StreamingPlan | None:
-        """The kernel by itself, in the scratch memory of the stream; it takes its turn where it needs one."""
+        """The kernel as a plan, with the scratch memory of the stream. It acquires device.in_turn if it needs to."""
         return self.plan
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:

@@ -1,8 +1,8 @@
-"""What a thread of the streaming kernel knows of its channels: loaded once for an item.
+"""Parameters of a thread's channels in the streaming kernel, loaded once for an item.
 
-means    that are subtracted from X
+means    subtracted from X
 gains    scale * inverse standard deviation
-biases   of the batch norm, where its activation's input is computed
+biases   of the batch norm, if its activation's input is recomputed
 shifts   bias_sum/m
 slopes   inverse standard deviation * scale_sum/m
 """
@@ -25,13 +25,13 @@ __all__ = ["at_once", "channel_loader"]
 
 
 def at_once(config: StreamingConfig) -> int:
-    """How many channels are loaded at once."""
+    """Number of channels that are loaded at a time."""
     return config.width if config.columns else 1
 
 
 def channel_loader(config: StreamingConfig, inverse: Callable[..., Any]) -> Callable[..., None]:
     """The device function load_channels(means, gains, biases, shifts, slopes, n, channel, X, parameters, samples,
-    share, epsilon): into the places from n on, those of the channels from `channel` on.
+    share, epsilon): loads parameters of the channels from `channel` on into the places from n on.
     """
     COUNT = at_once(config)
     SAMPLES, NORMALISES, CENTRED = config.statistics, config.normalises and not config.given, config.centred

@@ -1,4 +1,4 @@
-"""What is bound when the streaming kernel is compiled. Nothing here imports Numba."""
+"""Compile-time constants of the streaming kernel. Nothing here imports Numba."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gradkern.kernels.channels.activation_alpha import without_alpha
 
 __all__ = ["StreamingConfig", "second_pass", "sharing_ring", "with_largest_ring"]
 
-_RESERVED = 1024  # bytes of shared memory that the system takes for each block
+_RESERVED = 1024  # bytes of shared memory that CUDA reserves for each block
 
 
 @dataclass(frozen=True, slots=True)
 class StreamingConfig:
-    """All that is bound when the kernel is compiled. The sizes of a Tiling are arguments of the launch.
+    """Compile-time constants. The sizes of a Tiling are launch arguments.
 
-    A vector is `width` elements; a thread has `vectors` of them of every row: vector j of thread t is number
+    A vector is `width` elements. A thread has `vectors` vectors of every row: vector j of thread t is number
     t + j * threads of the tile.
     """
 
     data: str  # type of D, X, dX and all others of their shape
-    parameter: str  # of scale, bias and the results of the sums
-    statistic: str  # of mean and deviation; where the statistics are made, of the running ones
+    parameter: str  # type of scale, bias and the results of the sums
+    statistic: str  # type of mean and deviation, or of the running statistics
     outputs: frozenset[str]  # of dX, dZ, scale_sum, bias_sum; of Y where it normalises
-    epsilon: float | None  # deviation is the variance, to which this is added; None: it is 1/standard deviation
+    epsilon: float | None  # added to `deviation`, the variance; None: it is the inverse standard deviation
     width: int
     vectors: int = 1
     threads: int = 256
@@ -33,25 +33,25 @@ class StreamingConfig:
     blocks_per_processor: int = 2
     source: str = "async"  # how elements reach a thread: async (through a ring in shared memory) or plain
     split: bool = False  # a vector may hold elements of several channels
-    columns: bool = False  # runs are single elements, and vectors of parameters can be loaded whole
+    columns: bool = False  # runs are single elements, and parameters are loaded as whole vectors
     tail: bool = False  # the array does not end at the end of a vector
-    nested: bool = False  # there are axes around the slabs
+    has_outer: bool = False  # there are outer dimensions
     direct: bool = False  # no axis is reduced: every sum is of one element
-    long: bool = False  # places within a row, or within a partial row, need 64 bits
-    totals: bool = False  # both sums are also left unrounded
-    centred: bool = False  # dX has the terms of the sums, which are given unrounded
-    counted: bool = False  # how many elements the sums are over is the sum of numbers on the device
-    activation: str = "none"  # as with_alpha tells it; D is the gradient of it, or Y is made with it
-    operands: frozenset[str] = frozenset()  # beside D and X, of D2, Y and Z; dZ, if D is read from there
-    statistics: bool = False  # the sums are those of X less a number near its mean, and of the squares
+    long: bool = False  # offsets within a row, or within a partial row, need 64 bits
+    totals: bool = False  # both sums are also written unrounded
+    centred: bool = False  # dX has the terms of the sums, given unrounded
+    counted: bool = False  # the number of elements of a channel is a sum of counts on the device
+    activation: str = "none"  # as from with_alpha; D is its gradient, or Y its result
+    operands: frozenset[str] = frozenset()  # besides D and X: of D2, Y and Z; dZ, if D is read from it
+    statistics: bool = False  # the sums are those of X - K, K near its mean, and of its squares
     normalises: bool = False  # Y from X and those sums
-    given: bool = False  # or from a mean and a deviation that are given
-    message: bool = False  # the statistics are written as one message: variances as they are, and behind them m
+    given: bool = False  # or from a given mean and deviation
+    message: bool = False  # the statistics are one message: mean, variance, m
     backward: bool = False  # from the last row of the last item to the first
-    held_rows: int = 0  # rows that the ring holds beside its stages, for the second pass of the same launch
-    reuses_ring: bool = False  # this is that pass
-    held_arrays: int | None = None  # how many of `reads`, the first, both passes of a launch read; None: all
-    passing_arrays: int = 0  # places for those that one pass alone reads, in a ring of `stages` rows
+    held_rows: int = 0  # rows in the ring besides its stages, for the second pass of the same launch
+    reuses_ring: bool = False  # this is the second pass and starts with those rows
+    held_arrays: int | None = None  # the first of `reads`: arrays that both passes of a launch read; None: all
+    passing_arrays: int = 0  # arrays that only one pass reads: in a ring of `stages` rows
     native_bfloat16: bool = True
     chunk: int = 8  # and `rows_in_flight`: as in ColumnSums
     rows_in_flight: int = 4
@@ -81,7 +81,7 @@ class StreamingConfig:
 
     @property
     def values(self) -> int:
-        """Parameters, and sums, of one vector."""
+        """Parameters, and sums, for one vector."""
         return self.width if self.split else 1
 
     @property
@@ -95,13 +95,13 @@ class StreamingConfig:
 
     @property
     def recomputes(self) -> bool:
-        """The activation's derivative is taken where X, statistics, scale and bias put it; else Y tells it."""
+        """The activation's input is recomputed from X, statistics, scale and bias; else Y determines the derivative."""
         made = self.statistics or self.normalises
         return self.activation != "none" and not made and "Y" not in self.operands
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The arrays it reads, in the order in which the ring has them: those that another pass may want come first."""
+        """The arrays that it reads, in the order of the ring: those that another pass may need come first."""
         if self.statistics or self.normalises:
             return ("X", "Z") if self.normalises and "Z" in self.operands else ("X",)
         x = ("X",) if self.sums_scale or self.centred or self.recomputes else ()
@@ -109,7 +109,7 @@ class StreamingConfig:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Of `reads`, what the ring holds for the other pass, too."""
+        """The arrays of `reads` that the ring also holds for the other pass."""
         return self.reads[: self.held_arrays]
 
     @property
@@ -128,7 +128,7 @@ class StreamingConfig:
 
     @property
     def passing_at(self) -> int:
-        """Shared memory: the ring | the ring of what passes | sums of a tile."""
+        """Shared memory: the ring | the ring of passing_arrays | sums of a tile."""
         return self.slots * self.stage_bytes if self.ring else 0
 
     @property
@@ -151,7 +151,7 @@ class StreamingConfig:
 
     @property
     def adders(self) -> int:
-        """Registers for one sum of one vector: two at least, so that additions need not wait for one another."""
+        """Accumulators for one sum of one vector: at least two, for shorter dependency chains."""
         return self.width if self.split else min(2, self.width)
 
     @property
@@ -167,7 +167,7 @@ class StreamingConfig:
 
     @property
     def column_sums(self) -> ColumnSums:
-        """The last step: partial rows, one column for each channel. The ring is free by then, but for a second pass."""
+        """The last step: sums of partial rows, a column for each channel."""
         return ColumnSums(
             width=1,
             lanes=self.threads,
@@ -185,7 +185,7 @@ class StreamingConfig:
 
 
 def sharing_ring(config: StreamingConfig) -> StreamingConfig:
-    """A first pass, whose ring also serves the second pass of the same launch."""
+    """The first pass with a ring that also serves the second pass of the same launch."""
     first, second = config.reads, second_pass(config).reads
     both = len([name for name in first if name in second])
     if len(first) == len(second) == both:
@@ -194,7 +194,7 @@ def sharing_ring(config: StreamingConfig) -> StreamingConfig:
 
 
 def with_largest_ring(config: StreamingConfig, shared_bytes: int) -> StreamingConfig:
-    """`config` with a ring as large as shared memory allows: what it still holds, a second pass need not read again."""
+    """`config` with the largest ring that fits shared memory: the second pass does not read again what it holds."""
     if not config.ring:
         return config
     least = replace(config, held_rows=1)
@@ -203,13 +203,13 @@ def with_largest_ring(config: StreamingConfig, shared_bytes: int) -> StreamingCo
 
 
 def second_pass(config: StreamingConfig) -> StreamingConfig:
-    """What needs the sums of a first pass, on the way back: dX, or, of statistics, Y. In the same launch it begins with
-    what the first pass has left in the ring.
+    """The pass that needs the sums of a first pass, in reverse order: dX, or Y from statistics. In the same launch it
+    begins with the rows that the first pass left in the ring.
     """
     after = replace(config, totals=False, backward=True, reuses_ring=config.held_rows > 0)
     if config.statistics:
         return replace(after, outputs=frozenset({"Y"}), statistics=False, normalises=True)
     after = replace(after, outputs=frozenset({"dX"}), centred=True)
-    if "dZ" in config.outputs:  # that is D, as it is added up
+    if "dZ" in config.outputs:  # dZ is D as it was summed
         return replace(after, activation="none", operands=frozenset({"dZ"}))
     return after

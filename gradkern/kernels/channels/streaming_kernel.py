@@ -1,18 +1,18 @@
-"""The streaming kernel over channels: sums over all a channel has, and the gradient of what it has.
+"""The streaming kernel over channels: sums over the elements of each channel, and gradients of the elements.
 
-How it cuts the array into items is in streaming_tiling.py.
+streaming_tiling.py describes how an array is divided into items.
 
     r  = deviation, or 1 / sqrt(deviation + epsilon)       inverse standard deviation of the channel
     bias_sum = sum of D,  scale_sum = sum of D (X - mean) r
-    dX = D scale r                                   where the statistics are constants
-    dX = scale r (D - bias_sum/m - (X - mean) r scale_sum/m)    where they are those of m elements
+    dX = D scale r                                              if the statistics are constants
+    dX = scale r (D - bias_sum/m - (X - mean) r scale_sum/m)    if they are those of m elements
 
-The first dX takes one pass, with the sums: D and X are read once, each only where an output asks for it, and dX is
-written once. The second needs the sums before it can begin. They are left unrounded as totals, and a second pass goes
-the first one's way back: what that has read last is still on the chip. It subtracts the mean before it multiplies:
-a*D + b*X + c is shorter, but b*X and c lose their digits to each other where the mean is large against the deviation.
+The first dX takes one pass together with the sums: D and X are read once, if an output needs them, and dX is written
+once. The second needs the sums first. They are kept unrounded as totals, and a second pass visits items in reverse
+order: the rows read last are still on the chip. It subtracts the mean before it multiplies. a*D + b*X + c would be
+shorter, but b*X and c cancel where the mean is large compared to the deviation.
 
-r is constant in a channel, so it multiplies the finished sum.
+r is constant in a channel and multiplies the finished sum.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["build"]
 
 def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument (ARGUMENTS) an int64. `elements`
-    is m, or how many counts there are.
+    is m, or the number of counts.
 
     then: a second pass of the same launch, over the same items.
     """
@@ -60,7 +60,7 @@ def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Calla
 
     @device_function
     def times_inverse(part: int, channel: int, value: Any, deviation: int) -> Any:
-        """A finished sum: that of scale, which is the first if it is wanted, still lacks r."""
+        """A finished sum: scale_sum, the first sum if it is requested, still needs the factor r."""
         one = cuda.local.array(1, FLOAT)
         if SCALE_FIRST and part == 0:
             load_statistic(one, deviation + int64(channel) * STATISTIC)
@@ -69,7 +69,7 @@ def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Calla
 
     @device_function
     def finish(part: int, channel: int, value: Any, operand: Any) -> Any:
-        """The total, from which a wanted result is rounded."""
+        """The total. A requested result is rounded from it."""
         deviation, scale_sum, bias_sum = operand
         one = cuda.local.array(1, FLOAT)
         value = times_inverse(part, channel, value, deviation)
@@ -82,7 +82,7 @@ def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Calla
 
     @device_function
     def keep_shift(part: int, channel: int, value: Any, operand: Any) -> Any:
-        """Of statistics the totals stay as they are; with them goes what was subtracted, as X may be overwritten."""
+        """Totals of statistics are stored unchanged, together with K: X may be overwritten later."""
         X, shift, samples = operand
         if part == 1:
             one = cuda.local.array(1, FLOAT)
@@ -112,28 +112,28 @@ def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Calla
         scale: int, bias: int, mean: int, deviation: int, scale_total: int, bias_total: int, shift: int,
         scale_sum: int, bias_sum: int, input_mean: int, input_var: int, running_mean: int, running_var: int,
         counts: int, partial: int, counter: int,
-        count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
+        count: int, inner_channels: int, spatial: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, partial_rows: int, elements: int,
         n1: int, n2: int, n3: int, n4: int, n5: int, channels: int,
         apart: int, first_sample: int, second_sample: int, third_sample: int,
         epsilon: int, momentum: int, correction: int,
     ) -> None:  # fmt: skip
-        # tuples: from the 31st argument on Python calls as with *args, which Numba refuses
-        nest = (n1, n2, n3, n4, n5)
+        # tuples: Python compiles calls with more than 30 arguments like *args, and Numba rejects these
+        outer_sizes = (n1, n2, n3, n4, n5)
         data = (D, D2, X, Y, Z, dX, dZ)
         parameters = (scale, bias, mean, deviation, scale_total, bias_total, shift)
         results = (scale_sum, bias_sum)
         samples = (apart, first_sample, second_sample, third_sample)
         settings = (of_bits(epsilon), of_bits(momentum), of_bits(correction))
-        row_of_sums = ((channels + ACROSS - 1) & -ACROSS) * SUM  # bytes of a partial row, of each of the sums
+        row_of_sums = ((channels + ACROSS - 1) & -ACROSS) * SUM  # bytes of a partial row of one sum
         share = share_of(counts, elements) if CENTRED or NORMALISES else FLOAT(0)
         statistics = (mean, deviation, input_mean, input_var, running_mean, running_var)
         totals = (scale_total, bias_total, shift)
         if NORMALISES:
             write_statistics(statistics, totals, channels, share, elements, settings)
         ended = first_pass(data, parameters, results, samples, partial,
-                   count, inner, length, row, tile, tiles, rows_each, rows_over, groups, items, lane_bits,
-                   repeats, parts, share, settings[0], row_of_sums, nest, int32(0))  # fmt: skip
+                   count, inner_channels, spatial, row, tile, tiles, rows_each, rows_over, groups, items, lane_bits,
+                   repeats, parts, share, settings[0], row_of_sums, outer_sizes, int32(0))  # fmt: skip
         if SUMS and STATISTICS:
             add_over_grid(partial, counter, (X, shift, samples), scale_total, bias_total, bias_total,
                           partial_rows, partial_rows, channels)  # fmt: skip
@@ -151,7 +151,7 @@ def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Calla
                 write_statistics(statistics, totals, channels, share, elements, settings)
         if SECOND_WRITES:
             second_pass(data, parameters, results, samples, partial,
-                        count, inner, length, row, tile, tiles, rows_each, rows_over, groups, items, lane_bits,
-                        repeats, parts, share, settings[0], row_of_sums, nest, ended)  # fmt: skip
+                        count, inner_channels, spatial, row, tile, tiles, rows_each, rows_over, groups, items,
+                        lane_bits, repeats, parts, share, settings[0], row_of_sums, outer_sizes, ended)  # fmt: skip
 
     return kernel

@@ -1,7 +1,7 @@
-"""One pass of the streaming kernel: what every block does to all of its items, one after another.
+"""One pass of the streaming kernel: a block processes its items one after another.
 
-A thread copies its own vectors some rows ahead into its own places in shared memory (cp.async), so no thread ever waits
-for another but at the end of an item.
+A thread prefetches its own vectors of the next rows into its own places in shared memory (cp.async). Threads wait for
+each other only at the end of an item.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gradkern.kernels.channels.activation import activation_of, derivative_of
 from gradkern.kernels.channels.streaming_channels import at_once, channel_loader
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_rows import fetcher, loader, rounder, storer
-from gradkern.kernels.channels.streaming_tile import divider, kept_of, tile_sums
+from gradkern.kernels.channels.streaming_tile import divider, outer_channel, tile_sums
 
 __all__ = ["one_pass"]
 
@@ -30,13 +30,13 @@ def one_pass(
     """The device function run_pass(data, parameters, results, samples, partial, ..., ended).
 
     data: D, D2, X, Y, Z, dX, dZ; parameters: scale, bias, mean, deviation, scale_total, bias_total, shift; results:
-    scale_sum, bias_sum; share: 1/m. `ended` is where in the ring the pass before has ended; it returns where it has
-    itself.
-    inverse(deviation): a channel's inverse standard deviation; times_inverse(part, channel, value, deviation): a
-    finished sum from an added-up one.
+    scale_sum, bias_sum; share: 1/m. `ended`: the place in the ring where the previous pass ended; returns that of this
+    pass.
+    inverse(deviation): a channel's inverse standard deviation; times_inverse(part, channel, value, deviation): the
+    result of a sum.
     """
     THREADS, WIDTH, VECTORS, STAGES = config.threads, config.width, config.vectors, config.stages
-    SPLIT, TAIL, NESTED, DIRECT = config.split, config.tail, config.nested, config.direct
+    SPLIT, TAIL, HAS_OUTER, DIRECT = config.split, config.tail, config.has_outer, config.direct
     LONG, RING, BACKWARD, FOUND = config.long, config.ring, config.backward, config.reuses_ring
     SCALE_SUM, BIAS_SUM, SUMS = config.sums_scale, config.sums_bias, config.sums
     STATISTICS, ADDS, ACTIVE = config.statistics, "D2" in config.operands, config.activation != "none"
@@ -46,7 +46,7 @@ def one_pass(
     ELEMENTS, PER_THREAD, SUMS_PER_THREAD = VECTORS * WIDTH, VECTORS * VALUES, VECTORS * ADDERS
     ITEM, PARAMETER = config.data_itemsize, ITEMSIZE[config.parameter]
     VECTOR = WIDTH * ITEM
-    NEXT = THREADS * VECTOR  # from one vector of a thread to the next
+    NEXT = THREADS * VECTOR  # bytes from one vector of a thread to its next
     STAGE, SLOTS = config.stage_bytes, config.slots
     RING_BYTES = SLOTS * STAGE
     PASSING, PASSING_AT = len(config.reads) > len(config.held), config.passing_at
@@ -68,7 +68,7 @@ def one_pass(
 
     @device_function
     def ahead_of_all(items: int, blocks: int) -> int:
-        """What `next_item` makes a block's first item of."""
+        """The argument with which `next_item` returns a block's first item."""
         own = int32(cuda.blockIdx.x)
         if BACKWARD:
             return int32(own + (max(items - own, int32(0)) + blocks - 1) // blocks * blocks)
@@ -80,7 +80,7 @@ def one_pass(
 
     @device_function
     def next_slot(slot: int) -> int:
-        """Of the ring: each row of the way back is where the way there had it."""
+        """The next slot of the ring. In reverse order each row has the slot of the first pass."""
         if BACKWARD:
             slot = int32(slot - STAGE)
             if slot < 0:
@@ -93,46 +93,52 @@ def one_pass(
 
     @device_function
     def is_item(item: int, items: int) -> bool:
-        """Of what next_item returned: whether the block has it."""
+        """Whether a result of next_item is an item of the block."""
         return item >= 0 if BACKWARD else item < items
 
     @device_function
     def begin(
         item: int, count: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int, groups: int
     ) -> Any:  # fmt: skip
-        """Of an item: where this thread's first vector lies in the row that is taken first, and where its slab ends,
-        in bytes; rows; vectors; and its tile, group and slab.
+        """Of an item: the bytes at which this thread's first vector of the first row begins and its inner array ends;
+        its rows; its vectors; its tile, group and inner array.
         """
         line = i.quotient(item, tiles)
-        slab = i.quotient(line, groups) if NESTED else int32(0)
-        group, tile_of_row = int32(line - slab * groups), int32(item - line * tiles)
+        outer_index = i.quotient(line, groups) if HAS_OUTER else int32(0)
+        group, tile_of_row = int32(line - outer_index * groups), int32(item - line * tiles)
         first = int64(group) * row + int64(tile_of_row) * tile + int32(cuda.threadIdx.x) * WIDTH
         vectors = min(tile, row - PLACE(tile_of_row) * tile) // WIDTH
-        from_slab = int64(slab) * count
+        from_outer = int64(outer_index) * count
         left = rows_each + (1 if group < rows_over else 0)
-        at, end = (from_slab + first) * ITEM, (from_slab + count) * ITEM
+        at, end = (from_outer + first) * ITEM, (from_outer + count) * ITEM
         if BACKWARD:
             at += int64(left - 1) * groups * row * ITEM
-        return at, end, int32(left), int32(vectors), tile_of_row, group, slab
+        return at, end, int32(left), int32(vectors), tile_of_row, group, outer_index
 
     @device_function
     def next_passing(place: int) -> int:
-        """Of the ring of what passes."""
+        """The next slot of the ring of passing_arrays."""
         place = int32(place + PASSING_STAGE)
         return int32(PASSING_AT) if place == PASSING_END else place
 
     @device_function
     def run_pass(
         data: Any, parameters: Any, results: Any, samples: Any, partial: int,
-        count: int, inner: int, length: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
+        count: int, inner_channels: int, spatial: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int,
         groups: int, items: int, lane_bits: int, repeats: int, parts: int, share: Any, epsilon: Any, row_of_sums: int,
-        nest: tuple[int, int, int, int, int], ended: int,
+        outer_sizes: tuple[int, int, int, int, int], ended: int,
     ) -> int:  # fmt: skip
-        n1, n2, n3, n4, n5 = nest
+        n1, n2, n3, n4, n5 = outer_sizes
         _, _, X, Y, _, dX, dZ = data
         scale_sum, bias_sum = results
         thread, blocks = int32(cuda.threadIdx.x), int32(cuda.gridDim.x)
-        inner, length, row, tile, tiles = PLACE(inner), PLACE(length), PLACE(row), PLACE(tile), int32(tiles)
+        inner_channels, spatial, row, tile, tiles = (
+            PLACE(inner_channels),
+            PLACE(spatial),
+            PLACE(row),
+            PLACE(tile),
+            int32(tiles),
+        )
         rows_each, rows_over = int32(rows_each), int32(rows_over)
         groups, items, lane_bits = int32(groups), int32(items), int32(lane_bits)
         step = int64(groups) * row * (-ITEM if BACKWARD else ITEM)
@@ -150,9 +156,9 @@ def one_pass(
         shifts, slopes = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         scale_sums, bias_sums = cuda.local.array(SUMS_PER_THREAD, FLOAT), cuda.local.array(SUMS_PER_THREAD, FLOAT)
 
-        # two loops over the same items: the one asks for rows, the other takes them STAGES - 1 rows later
+        # two interleaved loops over the same items: one prefetches rows, the other uses them STAGES - 1 rows later
         item, left, vectors, at, end = ahead_of_all(items, blocks), int32(0), int32(0), int64(0), int64(0)
-        tile_of_row, group, slab, channels_at = int32(0), int32(0), int32(0), int64(0)
+        tile_of_row, group, outer_index, channels_at = int32(0), int32(0), int32(0), int64(0)
         taken = next_slot(ended) if BACKWARD else int32(ended)
         ahead, ahead_left, ahead_vectors = item, int32(0), int32(0)
         ahead_at, ahead_end, asked, slot, found = int64(0), int64(0), int32(0), taken, int32(0)
@@ -166,7 +172,7 @@ def one_pass(
                             ahead, count, row, tile, tiles, rows_each, rows_over, groups
                         )
                 if ahead_left > 0:
-                    if FOUND and found < SLOTS:  # as the pass before has left it
+                    if FOUND and found < SLOTS:  # left in the ring by the previous pass
                         found = int32(found + 1)
                     else:
                         fetch(shared + slot, data, ahead_at, ahead_vectors, ahead_end)
@@ -186,24 +192,29 @@ def one_pass(
                 item = next_item(item, blocks)
                 if not is_item(item, items):
                     break
-                at, end, left, vectors, tile_of_row, group, slab = begin(
+                at, end, left, vectors, tile_of_row, group, outer_index = begin(
                     item, count, row, tile, tiles, rows_each, rows_over, groups
                 )
-                channels_at = int64(kept_of(slab, n1, n2, n3, n4, n5)) * inner if NESTED else int64(0)
+                channels_at = (
+                    int64(outer_channel(outer_index, n1, n2, n3, n4, n5)) * inner_channels if HAS_OUTER else int64(0)
+                )
                 for n in range(SUMS_PER_THREAD):
                     scale_sums[n] = FLOAT(0)
                     bias_sums[n] = FLOAT(0)
                 for j in range(VECTORS):
                     place = PLACE(PLACE(tile_of_row) * tile + (j * THREADS + thread) * WIDTH)
-                    run = PLACE(divide(place, length))
-                    into, channel = PLACE(place - run * length), PLACE(run - divide(run, inner) * inner)
+                    run = PLACE(divide(place, spatial))
+                    into, channel = (
+                        PLACE(place - run * spatial),
+                        PLACE(run - divide(run, inner_channels) * inner_channels),
+                    )
                     for e in range(0, VALUES, PARAMETERS):
                         load_channels(means, gains, biases, shifts, slopes, j * VALUES + e, channels_at + channel,
                                       X, parameters, samples, share, epsilon)  # fmt: skip
                         into = PLACE(into + 1)
-                        if into == length:
+                        if into == spatial:
                             into, channel = PLACE(0), PLACE(channel + 1)
-                            if channel == inner:
+                            if channel == inner_channels:
                                 channel = PLACE(0)
 
             if RING:
@@ -218,7 +229,7 @@ def one_pass(
                 if thread + j * THREADS < vectors and here < end:
                     if RING:
                         load(x, d, d2, y, z, j, data, here, end, shared + taken, shared + passing)
-                    for e in range(WIDTH):  # D from what was loaded
+                    for e in range(WIDTH):  # D from the loaded values
                         n, xd = j * VALUES + (e if SPLIT else 0), j * WIDTH + e
                         if STATISTICS:
                             d[xd] = x[xd] - means[n]
@@ -270,7 +281,8 @@ def one_pass(
                                     one[0] = bias_sums[j * ADDERS + e % ADDERS]
                                     store_result(bias_sum + channel * PARAMETER, one)
                 else:
-                    add_over_tile(scale_sums, bias_sums, partial, slab, group, tile_of_row, vectors, inner, length,
+                    add_over_tile(scale_sums, bias_sums, partial, outer_index, group, tile_of_row, vectors,
+                    inner_channels, spatial,
                                   tile, tiles, groups, lane_bits, repeats, parts, row_of_sums,
                                   n1, n2, n3, n4, n5)  # fmt: skip
         return taken

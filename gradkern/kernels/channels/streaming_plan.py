@@ -12,13 +12,18 @@ from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.cuda.scratch import scratch
 from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass, sharing_ring, with_largest_ring
-from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Slabs, Tiling, choose_tiling
+from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, choose_tiling
 from gradkern.strides import is_dense, memory_order, merged_axes
 
-__all__ = ["StreamingPlan", "plan", "slabs_of"]
+__all__ = ["StreamingPlan", "dimensions_of", "plan"]
 
 _DATA = ("D", "D2", "X", "Y", "Z", "dX", "dZ")
-_PER_CHANNEL = ("scale", "scale_sum", "bias_sum", "mean")  # the first has the type of the sums' results; one order
+_PER_CHANNEL = (
+    "scale",
+    "scale_sum",
+    "bias_sum",
+    "mean",
+)  # all in one order; the first determines the type of the sums' results
 _TOTALS = frozenset({"scale_total", "bias_total"})
 _PARAMETERS = ("scale", "bias", "mean", "deviation", "scale_total", "bias_total")
 
@@ -31,8 +36,8 @@ class StreamingPlan:
     scratch: int
     launch: Launch
     device: Device
-    totals_at: tuple[int, ...] = ()  # where in the scratch memory each total lies, if they lie there
-    then: Launch | None = None  # the second pass, if it is a launch of its own
+    totals_at: tuple[int, ...] = ()  # offsets of the totals, if they are in scratch memory
+    then: Launch | None = None  # the second pass, if it is a separate launch
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -45,13 +50,13 @@ class StreamingPlan:
                 self.enqueue(inputs, outputs, buffer, counter, stream)
         elif self.totals_at:
             self.enqueue(inputs, outputs, buffer, counter, stream)
-        else:  # with nothing around the launch
+        else:  # the launch only
             self.launch((*inputs, *outputs, buffer, counter), stream)
 
     def enqueue(
         self, inputs: tuple[int, ...], outputs: tuple[int, ...], buffer: int, counter: int, stream: int
     ) -> None:
-        """The same in scratch memory that is given. For two launches, who calls it holds device.in_turn."""
+        """The same with given scratch memory. For two launches the caller holds device.in_turn."""
         values = (*inputs, *outputs, buffer, counter)
         if self.totals_at:
             values += tuple(buffer + offset for offset in self.totals_at)
@@ -63,7 +68,7 @@ class StreamingPlan:
 def plan(
     call: Call,
     names: Mapping[str, str],
-    is_kept: Sequence[bool],
+    is_channel_axis: Sequence[bool],
     epsilon: float | None,
     elements: int | None = None,
     launches: int = 1,
@@ -71,82 +76,82 @@ def plan(
     message: bool = False,
     activation: str = "none",
 ) -> StreamingPlan | EmptyPlan:
-    """The plan of a batch norm, of its gradient, or of sums of D alone: then there is no X. Sums may be totals, too.
+    """The plan of a batch norm, of its gradient, or of sums of D without X. Sums may also be totals.
 
-    names     the kernel's argument for every tensor of the contract
-    is_kept   of each axis of X, whether it tells channels apart, and is not reduced
-    epsilon   added to `deviation`, which is the variance, or None where that is the inverse standard deviation
-    elements  of which the statistics of a channel are those, or None where they are constants; where the call has
-              `counts`, how many of these
-    launches  1 or 2, for two passes
-    settings  of a batch norm itself, the kernel's epsilon, momentum and correction, as bits; then there is no D
-    message   its statistics are a message: mean, and for the deviation the variance, behind which m is written
-    activation  as with_alpha tells it
+    names            the kernel's argument for every tensor of the contract
+    is_channel_axis  for each axis of X, whether it is a channel axis; the others are reduced
+    epsilon          added to `deviation`, the variance; None: `deviation` is the inverse standard deviation
+    elements         the number of elements of a channel's statistics; None: these are constants. If the call has
+                     `counts`, the number of counts
+    launches         1 or 2, for two passes
+    settings         for a batch norm's forward pass, which has no D: epsilon, momentum and correction, as bits
+    message          the statistics are written as one message: mean, variance, m
+    activation       as from with_alpha
 
-    Every array has to lie dense in the memory order of X, the parameters in that of its kept axes.
+    Every array must be dense in the memory order of X, and parameters in that of its channel axes.
     """
     device = device_of(call)
     tensors = {names[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
     X = tensors["X" if "X" in tensors else "D"][1]
-    slabs = slabs_of(tensors, is_kept)
+    dims = dimensions_of(tensors, is_channel_axis)
     if 0 in X.shape or not call.outputs:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
     described = {name: tensor for name, (_, tensor) in tensors.items()}
     outputs = frozenset(names[name] for name in call.outputs)
-    config = _config(described, outputs, slabs, epsilon, activation, device)
+    config = _config(described, outputs, dims, epsilon, activation, device)
     config, second = _passes(config, "scale_total" in tensors, "counts" in tensors, settings is not None, elements)
     config = replace(config, message=message)
     if launches == 1 and second is not None:
         config = sharing_ring(config)
-    elif config.statistics:  # which do not depend on what becomes of them
+    elif config.statistics:  # they do not depend on the second pass
         config = replace(config, activation="none", operands=frozenset())
-    config, tiling = choose_tiling(config, slabs, device.processors, device.shared_bytes)
+    config, tiling = choose_tiling(config, dims, device.processors, device.shared_bytes)
     given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
     adding = config.sums > 0 and not config.direct
-    partial = tiling.partial_rows * config.column_sums.partial_bytes(slabs.channels) if adding else 0
+    partial = tiling.partial_rows * config.column_sums.partial_bytes(dims.channels) if adding else 0
     kernel, numbers = name_of(config, tiling), {"elements": elements or 0}
     if settings is not None:
-        numbers |= {**settings, **_samples(slabs)}
+        numbers |= {**settings, **_samples(dims)}
     if second is None:
         return StreamingPlan(kernel, partial, _launch(config, tiling, device, given, adding, numbers), device)
 
     totals = ["scale_total", "bias_total", *(["shift"] if config.statistics else [])]
     given += totals
-    first_total, total = round_up(partial, 128), round_up(slabs.channels * config.itemsize, 128)
+    first_total, total = round_up(partial, 128), round_up(dims.channels * config.itemsize, 128)
     totals_at = tuple(first_total + n * total for n in range(len(totals)))
     memory = first_total + len(totals) * total
-    if launches == 1:  # the second pass takes the first one's items
+    if launches == 1:  # the second pass has the items of the first
         config = with_largest_ring(config, device.shared_bytes)
         then = replace(second_pass(config), outputs=second.outputs)
         launch = _launch(config, tiling, device, given, adding, numbers, then)
         return StreamingPlan(kernel, memory, launch, device, totals_at)
     first = _launch(config, tiling, device, given, adding, numbers)
-    second, tiling = choose_tiling(second, slabs, device.processors, device.shared_bytes)
+    second, tiling = choose_tiling(second, dims, device.processors, device.shared_bytes)
     after = _launch(second, tiling, device, given, False, numbers)
     return StreamingPlan(f"{kernel}_then_{name_of(second, tiling)}", memory, first, device, totals_at, after)
 
 
-def slabs_of(tensors: Mapping[str, tuple[str, Tensor]], is_kept: Sequence[bool]) -> Slabs:
-    """The axes of X, or of D where there is no X, as they lie in memory. tensors: by the kernel's name, the contract's
-    and the tensor. Raises Refusal, with the reason, where they do not lie dense in one order.
+def dimensions_of(tensors: Mapping[str, tuple[str, Tensor]], is_channel_axis: Sequence[bool]) -> Dimensions:
+    """The merged dimensions of X, or of D if there is no X, in memory order. tensors: the contract's name and the
+    tensor, by the kernel's name. Raises Refusal, with the reason, if they are not dense in one order.
     """
     data, X = tensors["X" if "X" in tensors else "D"]
     order = memory_order(X)
     for name, tensor in tensors.values():
         if not is_dense(tensor, order if len(tensor.shape) == len(order) else None):
             raise Refusal(f"{name}: it does not lie end to end in the memory order of {data}")
-    kept_axes = [axis for axis in order if is_kept[axis] and X.shape[axis] != 1]
+    channel_axes = [axis for axis in order if is_channel_axis[axis] and X.shape[axis] != 1]
     per_channel = next(tensors[name][1] for name in _PER_CHANNEL if name in tensors)
-    if len(per_channel.shape) != len(order) and kept_axes != sorted(kept_axes):
+    if len(per_channel.shape) != len(order) and channel_axes != sorted(channel_axes):
         raise Refusal(f"{data}: its channels lie in another order than the parameters")
-    return Slabs.of(merged_axes([X.shape[axis] for axis in order], [is_kept[axis] for axis in order]))
+    return Dimensions.of(merged_axes([X.shape[axis] for axis in order], [is_channel_axis[axis] for axis in order]))
 
 
 def _passes(
     config: StreamingConfig, totals: bool, counted: bool, forward: bool, elements: int | None
 ) -> tuple[StreamingConfig, StreamingConfig | None]:
-    """The pass of a config that has all of a call's outputs, or the first and the second."""
+    """The pass of a config with all outputs of a call, or the first and the second pass."""
     if forward:
         first = replace(config, outputs=frozenset[str](), statistics=True, totals=True)
         return first, replace(second_pass(first), outputs=config.outputs & {"Y"})
@@ -162,17 +167,19 @@ def _passes(
     return first, second_pass(first)
 
 
-def _samples(slabs: Slabs) -> dict[str, int]:
-    """Where a channel has the three elements of which one is subtracted from it, far from each other and from edges."""
-    places = [slabs.reps * part // 6 * slabs.inner * slabs.length + slabs.length * part // 6 for part in (1, 3, 5)]
+def _samples(dims: Dimensions) -> dict[str, int]:
+    """The places of a channel's three samples (see streaming_statistics), far from each other and from edges."""
+    places = [
+        dims.batch * part // 6 * dims.inner_channels * dims.spatial + dims.spatial * part // 6 for part in (1, 3, 5)
+    ]
     names = ("first_sample", "second_sample", "third_sample")
-    return {"apart": slabs.length, **dict(zip(names, places, strict=True))}
+    return {"apart": dims.spatial, **dict(zip(names, places, strict=True))}
 
 
 def _config(
     tensors: Mapping[str, Tensor],
     outputs: frozenset[str],
-    slabs: Slabs,
+    dims: Dimensions,
     epsilon: float | None,
     activation: str,
     device: Device,
@@ -180,7 +187,7 @@ def _config(
     data = [tensors[name] for name in _DATA if name in tensors]
     itemsize = data[0].dtype.itemsize
     width = 16 // itemsize
-    while any(each.alignment % (width * itemsize) for each in data) or (slabs.nest and slabs.count % width):
+    while any(each.alignment % (width * itemsize) for each in data) or (dims.outer_sizes and dims.count % width):
         width //= 2
     parameters = [tensors[name] for name in _PARAMETERS if name in tensors]
     plain = device.capability < (8, 0) or width * itemsize < 4
@@ -225,14 +232,14 @@ def _launch(
         raise Refusal(
             f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
         )
-    last = -(-config.sums * tiling.channels // (4 * config.chunk)) if adding else 0  # what the last step shares out
+    last = -(-config.sums * tiling.channels // (4 * config.chunk)) if adding else 0  # shares of the last step
     grid = min(resident, max(tiling.items, last))
     numbers = {**tiling.numbers, **settings}
     return Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cooperative=adding)
 
 
 def name_of(config: StreamingConfig, tiling: Tiling) -> str:
-    """A name that tells the shape: how elements reach a thread, what is in registers, tiles and groups."""
+    """A name with the shape: how elements reach a thread, threads x vectors x width, tiles and groups."""
     kind = "elements" if config.direct else "columns" if config.split else "planes"
     blocks = f"{config.threads}x{config.vectors}x{config.width}"
     return f"{kind}_{config.source}_{blocks}_tiles{tiling.tiles}_groups{tiling.groups}"

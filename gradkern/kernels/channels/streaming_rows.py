@@ -1,8 +1,8 @@
-"""How the streaming kernel's threads have their own vectors of a row: into the ring, out of it, and into memory.
+"""A thread's own vectors of a row in the streaming kernel: into the ring, out of the ring, and to memory.
 
-Nobody else reads a thread's vectors, so no thread waits for another. What both passes of a launch read is in one ring,
-the rest in another of as many rows as are under way. Arrays of the data's shape come as one tuple, `data`:
-D, D2, X, Y, Z, dX, dZ.
+Only one thread reads a vector, so threads do not wait for each other. Arrays that both passes of a launch read are in
+one ring; the others are in a second ring of `stages` rows. Arrays of the data's shape are one tuple, `data`: D, D2, X,
+Y, Z, dX, dZ.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["fetcher", "loader", "rounder", "storer"]
 
 
 def fetcher(config: StreamingConfig, names: tuple[str, ...]) -> Callable[..., None]:
-    """The device function fetch(slot, data, at, vectors, end): one row of an item, from `at` on, of these arrays into
-    their ring: every thread its own vectors.
+    """The device function fetch(slot, data, at, vectors, end): copies one row of an item, from `at` on, of these arrays
+    to their ring: every thread its own vectors.
     """
     THREADS, VECTORS, TAIL = config.threads, config.vectors, config.tail
     VECTOR = config.width * config.data_itemsize
-    NEXT = THREADS * VECTOR  # from one vector of a thread to the next
+    NEXT = THREADS * VECTOR  # bytes from one vector of a thread to its next
     X_IN, D_IN, D2_IN, Y_IN, Z_IN = (name in names for name in ("X", "D", "D2", "Y", "Z"))
     X_AT, D_AT, D2_AT, Y_AT, Z_AT = (place * config.tile_bytes for place in _places(names))
     D_IS_DZ = "dZ" in config.operands
@@ -55,8 +55,9 @@ def fetcher(config: StreamingConfig, names: tuple[str, ...]) -> Callable[..., No
 
 
 def loader(config: StreamingConfig) -> Callable[..., None]:
-    """The device function load(x, d, d2, y, z, j, data, here, end, taken, passing): this thread's vector j of a row of
-    all that the config reads, from the rings, where the row is at `taken` and `passing`, or from memory at `here`.
+    """The device function load(x, d, d2, y, z, j, data, here, end, taken, passing): loads this thread's vector j of
+    a row of all arrays that the config reads, from the rings (the row is at `taken` and `passing`) or from memory at
+    `here`.
     """
     READS_X, READS_D, READS_D2, READS_Y, READS_Z = (name in config.reads for name in ("X", "D", "D2", "Y", "Z"))
     D2_HELD, Y_HELD, Z_HELD = (name in config.held for name in ("D2", "Y", "Z"))
@@ -83,7 +84,7 @@ def loader(config: StreamingConfig) -> Callable[..., None]:
 
 
 def _one_loader(config: StreamingConfig, at: int) -> Callable[..., None]:
-    """The device function load_one(values, j, array, here, end, row), of the array at byte `at` of its ring's row."""
+    """The device function load_one(values, j, array, here, end, row), for the array at byte `at` of its ring's row."""
     WIDTH, TAIL, RING, ITEM = config.width, config.tail, config.ring, config.data_itemsize
     VECTOR, NEXT = WIDTH * ITEM, config.threads * WIDTH * ITEM
     FLOAT = float64 if config.compute == "float64" else float32
@@ -93,7 +94,7 @@ def _one_loader(config: StreamingConfig, at: int) -> Callable[..., None]:
     @device_function
     def load_one(values: Any, j: int, array: int, here: int, end: int, row: int) -> None:
         vector, one = cuda.local.array(WIDTH, FLOAT), cuda.local.array(1, FLOAT)
-        if TAIL and here + VECTOR > end:  # the elements of the vector in which the array ends
+        if TAIL and here + VECTOR > end:  # the array ends within the vector
             valid = (end - here) // ITEM
             for e in range(WIDTH):
                 vector[e] = FLOAT(0)
@@ -131,8 +132,8 @@ def storer(config: StreamingConfig) -> Callable[..., None]:
 
 
 def rounder(config: StreamingConfig) -> Callable[..., None]:
-    """The device function write_and_round(d, j, dZ, here, end, taken): D, as it is added up from here on, is what dZ
-    says. In the ring it takes the place of what it was made of, for the second pass.
+    """The device function write_and_round(d, j, dZ, here, end, taken): writes dZ and rounds D to its
+    type. In the ring D replaces the array that it was computed from, for the second pass.
     """
     WIDTH, TAIL, RING, ITEM = config.width, config.tail, config.ring, config.data_itemsize
     VECTOR, NEXT = WIDTH * ITEM, config.threads * WIDTH * ITEM
@@ -168,11 +169,11 @@ def rounder(config: StreamingConfig) -> Callable[..., None]:
 
 
 def _places(names: tuple[str, ...]) -> list[int]:
-    """Of X, D, D2, Y and Z among these arrays; 0 of the others."""
+    """Places of X, D, D2, Y and Z among these arrays; 0 for those that are missing."""
     return [names.index(name) if name in names else 0 for name in ("X", "D", "D2", "Y", "Z")]
 
 
 def _in_rings(config: StreamingConfig) -> list[int]:
-    """The byte within a row of its ring at which each of X, D, D2, Y and Z begins."""
+    """The byte at which each of X, D, D2, Y and Z begins in a row of its ring."""
     held, passing = _places(config.held), _places(config.reads[len(config.held) :])
     return [(one + other) * config.tile_bytes for one, other in zip(held, passing, strict=True)]

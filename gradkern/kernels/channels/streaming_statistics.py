@@ -3,8 +3,7 @@
     K = the median of three elements of the channel,  first = sum of (X - K),  second = sum of (X - K)^2
     mean = K + first/m,  variance = second/m - (first/m)^2
 
-K is within a few deviations of the mean, whatever the mean is, also where a few elements lie far away: so neither sum
-is large against what it tells.
+K is within a few deviations of the mean, whatever the mean is and even with some outliers, so that no digits cancel.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ __all__ = ["sampler", "statistics_of_sums", "statistics_writer"]
 
 
 def sampler(config: StreamingConfig, count: int) -> Callable[..., None]:
-    """The device function sample(values, X, channel, samples): K of `count` channels from `channel` on. samples: how
-    far apart, in elements, channels lie, and where in X the first channel has its three.
+    """The device function sample(values, X, channel, samples): K of `count` channels from `channel` on. samples: the
+    elements from channel to channel, and the places of the first channel's three samples in X.
     """
     ITEM = config.data_itemsize
     FLOAT = float64 if config.compute == "float64" else float32
@@ -58,7 +57,7 @@ def statistics_of_sums(config: StreamingConfig) -> Callable[..., Any]:
     def of_sums(K: Any, first: Any, second: Any, share: Any, epsilon: Any) -> Any:
         away = first * share
         variance = second * share - away * away
-        if variance < FLOAT(0):  # by rounding, of elements that are all alike; not of NaN
+        if variance < FLOAT(0):  # by rounding, where all elements are equal; not for NaN
             variance = FLOAT(0)
         return K + away, variance, root(variance + epsilon)
 
@@ -66,9 +65,9 @@ def statistics_of_sums(config: StreamingConfig) -> Callable[..., Any]:
 
 
 def statistics_writer(config: StreamingConfig) -> Callable[..., None]:
-    """The device function write_statistics(statistics, totals, channels, share, elements, settings), by all blocks
-    together: those of the outputs that have an address. settings: epsilon, momentum, and by how much the variance that
-    goes into the running one is larger than that of the batch. Of a message: mean, variance and m.
+    """The device function write_statistics(statistics, totals, channels, share, elements, settings), called by all
+    blocks: writes the outputs with an address. settings: epsilon, momentum, and the factor from the batch's variance to
+    the one in the running variance. Of a message: mean, variance and m.
     """
     THREADS, RUNNING, SUM, MESSAGE = config.threads, ITEMSIZE[config.statistic], config.itemsize, config.message
     FLOAT = float64 if config.compute == "float64" else float32
@@ -80,7 +79,7 @@ def statistics_writer(config: StreamingConfig) -> Callable[..., None]:
 
     @device_function
     def move(before: int, after: int, channel: int, value: Any, momentum: Any) -> None:
-        """A running statistic towards the batch's."""
+        """Moves a running statistic towards that of the batch."""
         one = cuda.local.array(1, FLOAT)
         if after != 0:
             load_running(one, before + channel * RUNNING)

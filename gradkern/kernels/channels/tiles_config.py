@@ -1,4 +1,4 @@
-"""What is bound when the tiles kernel is compiled, and how that follows from the shape, the types and the device.
+"""Compile-time constants of the tiles kernel, and their choice for a shape, types and a device.
 
 Nothing here imports Numba.
 """
@@ -30,59 +30,59 @@ __all__ = [
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("D", "X", "first_parameter", "dX", "first_sum", "partial", "counter"),
     *("rows", "tail", "D_stride", "X_stride", "dX_stride"),
-    *("columns", "repeat"),  # of the kernel's row, and after how many of them the parameters come again
+    *("columns", "repeat"),  # of the kernel's row, and the period of the parameters
     *("slices", "multiplier", "shift"),  # the last two divide by `slices`
-    *("large", "times"),  # the first so many tiles of each slice are so many times as high as the others
-    *("second_parameter", "third_parameter", "second_sum"),  # addresses, for those who have them
+    *("large", "times"),  # the first `large` tiles of each slice have `times` as many rows as the others
+    *("second_parameter", "third_parameter", "second_sum"),  # addresses, if there are such
 )
 
-BLOCKS = 2  # of a multiprocessor, where there are sums
-_LAST_STEPS = (16, 6), (4, 4), (1, 4)  # chunk and rows_in_flight; few, as each is a kernel
+BLOCKS = 2  # of a multiprocessor, with sums
+_LAST_STEPS = (16, 6), (4, 4), (1, 4)  # chunk and rows_in_flight; few choices, as each is a kernel
 LINE = 128  # bytes of a cache line
 VECTOR = 16  # bytes, at most
-_LONG_ROW, _LONGEST_ROW = 16384, 65536  # bytes; from the latter on slices are of 1024
+_LONG_ROW, _LONGEST_ROW = 16384, 65536  # bytes; from the latter on slices have 1024 bytes
 _MOST_LANES = 128  # of a slice
-_FEW_TILES = 12  # one below another
-_TIMES, _TIMES_SHORT = 2, 4  # as high as others are a slice's first tiles; and where a row is at most a line
-_SMALL = 2  # tiles for each block that are as high as one of those
+_FEW_TILES = 12  # of a slice
+_TIMES, _TIMES_SHORT = 2, 4  # rows of a slice's first tiles over those of others; and for rows of at most a line
+_SMALL = 2  # small tiles of each block, in units of a large tile
 # One tile for each slice: up to so many rows in any case, but of short vectors not more than so many in all
 _FEW_ROWS, _FEW_VECTORS = 128, 4 << 20
-_MOST_GROUPS, _BATCH_ROWS = 16, 4  # its warps; and where rows are more, those of a thread at a time
-# What that takes, in microseconds and bytes, and what many tiles do: fitted to an H200's times (cold L2) of 27 sizes of
-# 0.2 to 60 MB in both operators, 7 % off in the root of the mean square. What is chosen was 2 % slower than the best on
-# average, 14 % at worst; with many tiles alone it had been 18 % slower.
-_LAUNCH, _BATCH = 4.5, 1.15  # in any case; for the rows that a block's threads have at a time, arithmetic apart
-_BANDWIDTH, _SHORT_SLICES = 3.3e6, 13  # bytes that a row's part costs besides its own
+_MOST_GROUPS, _BATCH_ROWS = 16, 4  # its warps; and, with more rows, rows of a thread at a time
+# The cost models of one tile and of many tiles, in microseconds and bytes, fitted to times on an H200 (cold L2) of 27
+# sizes of 0.2 to 60 MB in both operators; their root mean square error is 7 %. The choice was 2 % slower than the best
+# on average, 14 % at worst; many tiles alone had been 18 % slower.
+_LAUNCH, _BATCH = 4.5, 1.15  # of a launch; of the rows that a block has at a time, without arithmetic
+_BANDWIDTH, _SHORT_SLICES = 3.3e6, 13  # overhead of a row's part, in bytes
 _TILES, _TILED = 6.4, 3.35e6  # of many tiles
-_MOST_FOLDED, _LEAST_FOLDED = 64, 4096  # rows of the array in one of the kernel's, and the fewest of those
-_LEAST_OF_LINES, _LONGEST_OF_LINES = 768, 49152  # rows of the kernel that are whole lines: the fewest, and most bytes
+_MOST_FOLDED, _LEAST_FOLDED = 64, 4096  # rows of the array in a kernel's row, at most; rows of the kernel, at least
+_LEAST_OF_LINES, _LONGEST_OF_LINES = 768, 49152  # for kernel rows of whole lines: rows, at least, and bytes, at most
 
 
 @dataclass(frozen=True, slots=True)
 class TilesConfig(ByColumns):
-    """All that is bound when the kernel is compiled. Everything else is an argument of the launch, also the columns and
-    the slices that they are cut into: each has as many columns as a row's lanes have at once, the last slice the rest.
+    """Compile-time constants. The numbers of columns and of slices of columns are launch arguments. A slice has as many
+    columns as the lanes of a row process at a time; the last slice has the rest.
 
-    A row of the kernel may be several of the array: so it has whole vectors where the array's rows have not.
+    A row of the kernel may be several rows of the array (folded), so that it is a whole number of vectors.
     """
 
     operator: str
     data: str  # type of D, X and dX
-    parameter: str  # of the columns' numbers and the results of the sums
-    outputs: tuple[str, ...]  # dX, and the others are sums
+    parameter: str  # type of the parameters and of the results of the sums
+    outputs: tuple[str, ...]  # dX; the others are sums
     width: int
     lanes: int = 1
     groups_per_block: int = 1
-    whole: bool = False  # every slice has all its columns
-    unroll: int = 1  # rows of a thread, all on their way at once
-    folded: bool = False  # a row of the kernel is several of the array
-    fold: int = 1  # so many, where there are sums; an argument of the launch says it to the rest of the kernel
-    parameters_at_once: int = 1  # columns whose numbers a thread loads at once
-    single_block: bool = False  # a tile has all rows of its columns, so that its sums are the result
+    whole: bool = False  # no slice is partial
+    unroll: int = 1  # rows that a thread loads at a time
+    folded: bool = False  # a row of the kernel is several rows of the array
+    fold: int = 1  # how many, with sums; the rest of the kernel has it as a launch argument
+    parameters_at_once: int = 1  # columns whose parameters a thread loads at a time
+    single_block: bool = False  # one tile has all rows of its columns: its sums are the result
     long_rows: bool = False  # row or column numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True  # compute capability 8.0 or newer
     blocks_per_processor: int = 1
-    chunk: int = 8  # and `rows_in_flight`: of the last sums, as in ColumnSums
+    chunk: int = 8  # and `rows_in_flight`: of the last step of the sums, as in ColumnSums
     rows_in_flight: int = 4
 
     @property
@@ -103,13 +103,13 @@ class TilesConfig(ByColumns):
 
     @property
     def batch_time(self) -> float:
-        """Microseconds of arithmetic for the rows that a block has at a time where all are one tile: see one_tile."""
+        """Microseconds of arithmetic for the rows of a block at a time, if all rows are one tile: see one_tile."""
         return 0
 
     @property
     def bound_by_arithmetic(self) -> bool:
-        """Its instructions take longer than memory does: a folded row's, which are more, and leave room for fewer
-        threads, cost more than whole lines gain.
+        """It is bound by instructions: a folded row needs more of them and allows fewer threads. That costs more than
+        aligned lines gain.
         """
         return False
 
@@ -123,7 +123,7 @@ class TilesConfig(ByColumns):
         return ITEMSIZE[self.data]
 
     def with_width(self, width: int) -> Self:
-        """With narrower vectors, of a power of two elements."""
+        """The config with narrower vectors, of a power of two elements."""
         return replace(self, width=width, parameters_at_once=min(width, self.parameters_at_once))
 
     @property
@@ -132,30 +132,30 @@ class TilesConfig(ByColumns):
 
     @property
     def sums(self) -> int:
-        """0, 1 or 2."""
+        """Number of sums: 0, 1 or 2."""
         return len([name for name in self.outputs if name != "dX"])
 
     @property
     def persistent(self) -> bool:
-        """Blocks take one tile after the other, and add up the tiles' sums at the end."""
+        """Blocks process tiles in turn and add the tiles' sums at the end."""
         return self.sums > 0 and not self.single_block
 
     @property
     def column_sums(self) -> ColumnSums:
-        """How the sums are added up."""
+        """The reduction of the sums."""
         return ColumnSums(
             **{name: getattr(self, name) for name in ("width", "lanes", "vectors", "groups_per_block")},
             unpredicated_vectors=1 if self.whole else 0,
             sums=max(1, self.sums),
             compute=self.compute,
             result=self.parameter,
-            at=16,  # the number of the next tile lies before
+            at=16,  # after the number of the next tile
             chunk=self.chunk,
             rows_in_flight=self.rows_in_flight,
             single_block=self.single_block,
             fold=self.fold,
             counts_progress=self.persistent,
-            evict_last=self.persistent and self.native_bfloat16,  # which tells that the device can be asked
+            evict_last=self.persistent and self.native_bfloat16,  # compute capability 8.0 or newer, which has the hint
             long=self.long_rows,
             native_bfloat16=self.native_bfloat16,
         )
@@ -168,15 +168,15 @@ class TilesConfig(ByColumns):
         return -(-columns // self.most_columns)
 
     def chunks(self, rows: int) -> int:
-        """Tiles of so many of the kernel's rows in each slice if all are equal, the last short one too."""
+        """Number of equal tiles of each slice for `rows` rows of the kernel; the last may be short."""
         return -(-rows // self.tile_rows)
 
     def heights(self, columns: int, rows: int, blocks: int) -> tuple[int, int, int]:
-        """Of persistent blocks, so many at a time: how many tiles each slice is cut into, and how many of these, the
-        first, are how many times as high as the others.
+        """For `blocks` persistent blocks: the number of tiles of each slice, the number of large tiles among them (the
+        first), and the ratio of their rows to those of the others.
 
-        What a tile costs besides its rows is paid less often so, and small tiles come last, so that blocks end
-        together. Higher ones would be further apart in memory than it can serve as fast, but where rows are short.
+        Large tiles reduce the overhead, and the small ones at the end let blocks finish together. Even larger tiles
+        would spread accesses over too much memory, except where rows are short.
         """
         if self.single_block:
             return 1, 1, self.chunks(rows)
@@ -186,7 +186,7 @@ class TilesConfig(ByColumns):
         return self.chunks(rows) - large * (times - 1), large, times
 
     def sizes(self, columns: int) -> dict[str, int]:
-        """The arguments of a launch that say how wide a row of the kernel is and how it is cut."""
+        """The launch arguments that depend on the width of a kernel's row and its slices."""
         slices = self.slices(columns)
         multiplier, shift = reciprocal(slices)
         return {"columns": columns, "slices": slices, "multiplier": multiplier, "shift": shift}
@@ -196,8 +196,8 @@ Config = TypeVar("Config", bound=TilesConfig)
 
 
 def one_tile(config: Config, columns: int, rows: int, processors: int) -> Config | None:
-    """`config`, not folded, with all rows of a slice in one tile, where that is better than many: without sums over
-    blocks, and without a barrier.
+    """`config`, not folded, with all rows of a slice in one tile, where that is faster than many: no sums over blocks
+    and no grid-wide barrier.
     """
     if rows <= _FEW_ROWS:
         if config.width * config.itemsize < VECTOR and rows * columns // config.width > _FEW_VECTORS:
@@ -216,8 +216,8 @@ def one_tile(config: Config, columns: int, rows: int, processors: int) -> Config
 
 
 def with_fold(config: Config, columns: int, rows: int, processors: int) -> tuple[Config, int]:
-    """`config`, which has sums, and how many rows of a dense array, whose rows and columns are given, are one of the
-    kernel's; with narrower vectors where that is one row.
+    """For a config with sums and a dense array of `rows` and `columns`: the config, and the number of the array's rows
+    in a row of the kernel. If that is one, vectors may be narrower.
     """
     fold = config.width // gcd(columns, config.width)
     unfolded = config.with_width(config.width // fold)
@@ -232,7 +232,7 @@ def _of_one_tile(config: Config, rows: int, unroll: int) -> Config:
 
 
 def _one_tile_time(config: TilesConfig, columns: int, rows: int, processors: int) -> float:
-    """Microseconds that it should take."""
+    """Predicted microseconds."""
     vector = config.width * config.itemsize
     rounds = -(-config.slices(columns) // processors)
     batches = max(0.5, rows / (_MOST_GROUPS * config.group_rows * _BATCH_ROWS))
@@ -243,12 +243,12 @@ def _one_tile_time(config: TilesConfig, columns: int, rows: int, processors: int
 
 
 def tiles_of_sums(config: Config, columns: int, rows: int, processors: int, threads: int, unroll: int) -> Config:
-    """`config`, which has sums, with its lanes and groups filled in, for so many of the kernel's rows and columns;
-    width, fold and types are given. threads: of a block, at most; unroll: rows of a thread.
+    """`config` (with sums) with its lanes and groups, for the kernel's `rows` and `columns`; width, fold and types are
+    given. threads: of a block, at most; unroll: rows of a thread.
 
-    As measured on an H200 with a cold L2: slices of 256 bytes, so that a tile has many rows and its partial sums are
-    few, and yet tiles are small, so that all blocks end together (of 1024 bytes: 5 % slower; of 64 bytes: 8 %); where
-    rows are no whole cache lines, so that two slices share one, of 512 if rows are long (1 to 2 % faster).
+    From measurements on an H200 with a cold L2: slices of 256 bytes. Tiles then have many rows and few partial sums,
+    but are small enough that blocks finish together (1024 bytes: 5 % slower; 64 bytes: 8 %). Where rows are not a
+    multiple of a cache line, two slices share lines: slices of 512 bytes if rows are long (1 to 2 % faster).
     """
     if not config.folded and (found := one_tile(config, columns, rows, processors)):
         return found
@@ -261,9 +261,7 @@ def tiles_of_sums(config: Config, columns: int, rows: int, processors: int, thre
 
 
 def _widened(config: Config, columns: int, rows: int, processors: int) -> Config:
-    """Where half of a tile would lie beyond the last row: with wider slices, of which there must be enough for all
-    multiprocessors.
-    """
+    """Wider slices, if half of a tile would be beyond the last row and every multiprocessor still has a slice."""
     while 2 * rows <= config.tile_rows:
         wider = with_lanes(config, columns, (2 * config.lanes,), config.threads)
         if wider.lanes > _MOST_LANES or wider.slices(columns) < 2 * processors:
@@ -273,8 +271,8 @@ def _widened(config: Config, columns: int, rows: int, processors: int) -> Config
 
 
 def _filled(config: Config, rows: int) -> Config:
-    """Where tiles are few, one below another, and much of the last lies beyond the last row: with fewer groups, if they
-    are better filled by more than it costs that less is under way.
+    """Fewer groups, where a slice has few tiles and much of the last is beyond the last row, if better filled tiles
+    gain more than fewer loads in flight cost.
     """
     most = config.groups_per_block
     if config.chunks(rows) > _FEW_TILES:
@@ -288,10 +286,9 @@ def _filled(config: Config, rows: int) -> Config:
 
 
 def fold_of_sums(config: TilesConfig, rows: int, columns: int, vectors: int) -> int:
-    """Rows of the array in one of the kernel's, a multiple of `vectors`: so many as are whole cache lines, which took 2
-    to 15 % less on an H200 than vectors that share theirs with other slices, unless the rows get few or long; and where
-    so narrow a row would leave lanes of a slice without columns, several side by side leave fewer. Whole vectors do
-    where arithmetic takes longer than memory.
+    """Rows of the array in a row of the kernel, a multiple of `vectors`. Kernel rows of whole cache lines took 2 to 15
+    % less time on an H200 than those whose slices share lines, unless rows get few or long. Narrow rows are combined
+    until few lanes of a slice are idle. Where arithmetic takes longer than memory, whole vectors are enough.
     """
     if config.bound_by_arithmetic:
         return vectors
@@ -311,11 +308,11 @@ def fold_of_sums(config: TilesConfig, rows: int, columns: int, vectors: int) -> 
 
 
 def _with_lanes_of_sums(config: Config, columns: int, rows: int, threads: int) -> Config:
-    """Slices of 256 bytes, or of 128 where those waste much. Where rows are no whole cache lines the edges of slices
-    cost time: long rows have half as many, others 128 bytes only if 256 waste more. The longest have slices of 1024
-    bytes, in tiles of fewer rows, the last of which are fuller: twelve gradients of GELU took 0.983 of the time on
-    average on an H200 (0.95 to 1.005). Not where rows are few, which are one tile then, nor in float64, where the
-    instructions of GELU take longer than memory.
+    """Slices of 256 bytes, or of 128 where 256 leave many lanes idle. Where rows are not a multiple of cache lines, the
+    edges of slices cost time: long rows have half as many slices, others have 128 bytes only if 256 leave more lanes
+    idle. The longest rows have slices of 1024 bytes, in tiles of fewer rows that fill the last tile better: twelve
+    gradients of GELU took 0.983 of the time on average on an H200 (0.95 to 1.005). Not for few rows, which are one
+    tile, nor in float64, where the instructions of GELU take longer than memory.
     """
     lanes, penalty, row_bytes = lanes_of_line(config), 0.02, columns * config.itemsize
     if config.compute != "float64":
@@ -327,19 +324,19 @@ def _with_lanes_of_sums(config: Config, columns: int, rows: int, threads: int) -
 
 
 def lanes_of_line(config: TilesConfig) -> int:
-    """Threads that have 128 bytes."""
+    """Lanes that cover 128 bytes."""
     return max(8, LINE // (config.width * config.itemsize))
 
 
 def with_lanes(config: Config, columns: int, lanes: tuple[int, ...], threads: int, penalty: float = 0.02) -> Config:
-    """The first of these numbers of lanes that wastes little, or fewer for a narrow row; with its groups. penalty: what
-    share of the lanes may be without columns rather than that the next number is taken.
+    """The config with the first of these numbers of lanes that leaves few idle, or fewer for a narrow row, and its
+    groups. penalty: the share of idle lanes that is accepted before the next number is tried.
     """
 
     def candidates() -> Iterator[tuple[float, Config]]:
         for order, each in enumerate((*lanes, 4, 2, 1)):
             step = each * config.width
-            if step < columns and (step % 8 or each not in lanes):  # slices are of 8 columns or a multiple
+            if step < columns and (step % 8 or each not in lanes):  # slices are multiples of 8 columns
                 continue
             made = replace(config, lanes=each, whole=columns % step == 0)
             yield columns / (made.slices(columns) * step) - penalty * order, made

@@ -1,22 +1,22 @@
-"""The kernel of what is computed element by element from a matrix and numbers of its columns, with sums over the rows.
+"""The element-wise kernel for a matrix with parameters for each column, and with sums over rows.
 
-An operator gives the arithmetic as device functions:
+An operator provides the arithmetic as device functions:
 
-    load_parameters(p, q, n, column, addresses)   what `parameters_at_once` columns have from `column` on, to p[n], q[n]
-    element(x, d, p, q) -> dX, first, second      of one element; `first` and `second` are added up, not rounded
-    finish(part, column, sum, operand)            as column_sums has it, or None
+    load_parameters(p, q, n, column, addresses)   loads parameters of `parameters_at_once` columns into p[n:], q[n:]
+    element(x, d, p, q) -> dX, first, second      for one element; `first` and `second` are added up without rounding
+    finish(part, column, sum, operand)            as in column_sums, or None
 
-The matrix is cut into tiles: some rows in a slice of columns. Each thread has one vector of columns and `unroll` rows,
-all of whose loads are under way before the first is used; it loads its columns' numbers once.
+The matrix is divided into tiles: some rows of a slice of columns. Each thread has one vector of columns and `unroll`
+rows. It issues all loads before it uses the first, and loads its columns' parameters once.
 
-Without sums every tile has a block of its own. For sums each tile leaves one row of partial sums (column_sums), the
-same whichever block does it. The blocks are persistent, and draw the next tile by a ticket: so the rows that are on
-their way are neighbours in memory, and all blocks end together; with a fixed share for each it takes 3 to 5 % longer.
-The next tile's loads are under way while a tile's sums are added up. A slice's first tiles are `times` as high as the
-last ones. Where rows are few, all are one tile for each slice: its sums are the result.
+Without sums every tile has its own block. With sums each tile writes one row of partial sums (column_sums), independent
+of the block that processes it. Blocks are persistent and take the next tile by an atomic counter: rows in flight are
+then neighbours in memory, and all blocks finish together. A fixed share of tiles for each block takes 3 to 5 % longer.
+The next tile's loads are in flight while a tile's sums are added up. A slice's first tiles have `times` as many rows as
+the last ones. Where rows are few, each slice is one tile: its sums are the result.
 
-Where a row of the kernel is several of the array, the array's last rows may be too few for one: the kernel's last row
-then has the first `tail` columns alone.
+Where a row of the kernel is several rows of the array, the array's last rows may not fill one: the kernel's last row
+then has only the first `tail` columns.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def tiles_kernel(
         x: Any, d: Any, X: int, D: int, X_stride: int, D_stride: int, slice_: int, first_row: int, rows: int,
         tail: int, columns: int, block_row: int, lane: int,
     ) -> None:  # fmt: skip
-        """This thread's vectors of a tile. A place beyond the last row or column repeats what is there."""
+        """Loads this thread's vectors of a tile. Places beyond the last row or column repeat it."""
         column = ROW(ROW(slice_) * SLICE + lane * WIDTH)
         if not WHOLE:
             column = min(column, ROW(columns - WIDTH))
@@ -103,8 +103,8 @@ def tiles_kernel(
         group = int32(thread // GROUP_THREADS)
         group_thread = int32(thread - group * GROUP_THREADS)
         lane = int32(group_thread % LANES)
-        block_row = int32(group * GROUP_ROWS + group_thread // LANES)  # this thread's, of those of the block at a time
-        # an address is then one multiplication of 32 bits
+        block_row = int32(group * GROUP_ROWS + group_thread // LANES)  # this thread's row among those of the block
+        # an address then takes one 32-bit multiplication
         X_stride, D_stride, dX_stride = ROW(X_stride), ROW(D_stride), ROW(dX_stride)
         rows, columns, slices, tail, repeat = ROW(rows), ROW(columns), int32(slices), ROW(tail), ROW(repeat)
         multiplier, shift = int32(multiplier), int32(shift)
@@ -131,14 +131,14 @@ def tiles_kernel(
         load_tile(x, d, X, D, X_stride, D_stride, slice_, first_row, rows, tail, columns, block_row, lane)
         while tile < tiles:
             ticket = int32(0)
-            if PERSISTENT and thread == 0:  # the answer comes while the tile is done
+            if PERSISTENT and thread == 0:  # the result arrives while the tile is processed
                 ticket = i.take(counter + 128)
             first_column = ROW(ROW(slice_) * SLICE)
             own_column = ROW(first_column + lane * WIDTH)
             has_columns = WHOLE or own_column < columns
             if not has_columns:
                 own_column = first_column
-            own_rows = rows  # that have this thread's vector
+            own_rows = rows  # rows that have this thread's vector
             if FOLDED and own_column + WIDTH <= tail:
                 own_rows = all_rows
             column = own_column
@@ -178,7 +178,7 @@ def tiles_kernel(
                 load_tile(x, d, X, D, X_stride, D_stride, slice_, first_row, rows, tail, columns, block_row, lane)
 
             if FOLDED and chunk == 0 and block_row == 0 and has_columns and own_column < tail < own_column + WIDTH:
-                # the array's last elements, too few for a vector: one by one
+                # the array's last elements, fewer than a vector: one by one
                 for e in range(WIDTH):
                     place = int64(own_column + e)
                     if place < tail:

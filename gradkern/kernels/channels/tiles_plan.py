@@ -45,11 +45,11 @@ def tiles_plan(
     given: Sequence[str],
     device: Device,
 ) -> TilesPlan:
-    """The plan of `config` for `size`, the rows and columns of the array, `fold` rows of which are one of the kernel's.
+    """The plan of `config` for `size`, the array's rows and columns; `fold` of its rows are one row of the kernel.
 
-    name     begins the plan's
+    name     prefix of the plan's name
     strides  of D, X and dX, in bytes from row to row of the array
-    given    the kernel's names of the tensors, in the order in which their addresses will come
+    given    the kernel's names of the tensors, in the order of their addresses in a call
     """
     rows, columns = size
     numbers = {"rows": rows // fold, "tail": rows % fold * columns, "repeat": columns}
@@ -72,7 +72,7 @@ def tiles_plan(
 
 
 def parameters_at_once(width: int, columns: int, parameters: Sequence[Tensor]) -> int:
-    """TilesConfig.parameters_at_once for vectors of so many elements, which may end in another row."""
+    """TilesConfig.parameters_at_once for vectors of this many elements, that may end in another row."""
     count = gcd(width, columns)
     while count > 1 and any(each.alignment % min(16, count * each.dtype.itemsize) for each in parameters):
         count //= 2
@@ -80,5 +80,5 @@ def parameters_at_once(width: int, columns: int, parameters: Sequence[Tensor]) -
 
 
 def has_long_rows(rows: int, columns: int, strides: Sequence[int]) -> bool:
-    """TilesConfig.long_rows, of the kernel's columns and strides."""
+    """TilesConfig.long_rows, from the kernel's columns and strides."""
     return max(rows, 16 * columns, *strides) > 1 << 30

@@ -110,10 +110,10 @@ from typing import Any
 
 from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
 
-__all__ = ["TOLD_BY_SIGN", "resolve"]
+__all__ = ["DERIVATIVE_FROM_SIGN", "resolve"]
 
 _MOST = 2**63 - 1
-TOLD_BY_SIGN = ("relu", "leaky_relu")
+DERIVATIVE_FROM_SIGN = ("relu", "leaky_relu")
 """Activations whose derivative the output's sign tells."""
 
 
@@ -159,9 +159,9 @@ def _check_activation(activation: str, names: Collection[str]) -> None:
     came = " and ".join(given) or "neither"
     if activation == "none" and given:
         raise ArgumentError(f"input {given[0]} is given with activation none, which does not need it")
-    if activation in TOLD_BY_SIGN and len(given) != 1:
+    if activation in DERIVATIVE_FROM_SIGN and len(given) != 1:
         raise ArgumentError(f"activation {activation} takes input Y or input B; expected one of them, came {came}")
-    if activation in TOLD_BY_SIGN and "dZ" in names and "Y" not in names:
+    if activation in DERIVATIVE_FROM_SIGN and "dZ" in names and "Y" not in names:
         raise ArgumentError(
             f"output dZ with activation {activation} needs input Y in place of B: B does not tell the residual"
         )

@@ -18,7 +18,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, AttributeValueError
-from gradkern.ops.batch_norm import TOLD_BY_SIGN
+from gradkern.ops.batch_norm import DERIVATIVE_FROM_SIGN
 from gradkern.torch.counter import count_call
 from gradkern.torch.direct import Direct, is_eager, needs_pytorch
 from gradkern.torch.functional.arguments import require_tensor
@@ -140,7 +140,7 @@ class _BatchNormAct(torch.autograd.Function):
             {"running_mean": running_mean, "running_var": running_var} if tracked else None,
         )
         # the output where a residual is in it, else what the input of the norm says: it is read anyway
-        masked = y if activation in TOLD_BY_SIGN and residual is not None else None
+        masked = y if activation in DERIVATIVE_FROM_SIGN and residual is not None else None
         ctx.save_for_backward(x, weight, bias, mean, inv_std, masked, residual)
         ctx.eps, ctx.activation, ctx.alpha = eps, activation, alpha
         return y

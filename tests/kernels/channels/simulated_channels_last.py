@@ -24,7 +24,7 @@ Operands = Case | Backward
 def simulate(
     operands: Operands,
     vectors: int,
-    slices: int = 1,
+    cluster_size: int = 1,
     clusters: int = 2,
     outputs: tuple[str, ...] = OUTPUTS,
     in_place: str = "",
@@ -40,8 +40,8 @@ def simulate(
     wanted = frozenset(NAMES[name] for name in outputs)
     width = gcd(16, shape[1] * X.itemsize) // X.itemsize
     config = ChannelsLastConfig(*types, wanted, MEMORY, width, activation, threads)
-    partition = RowsPartition(config, shape[1], X.size // shape[1], vectors, slices, clusters)
-    how = clusters, slices, threads, partition.shared_bytes, in_place
+    partition = RowsPartition(config, shape[1], X.size // shape[1], vectors, cluster_size, clusters)
+    how = clusters, cluster_size, threads, partition.shared_bytes, in_place
     found = launch(build(config), ARGUMENTS, partition, arrays, wanted, *how)
     found["dX"] = found["dX"].transpose(np.argsort(order))
     return {name: found[NAMES[name]] for name in outputs}
@@ -52,7 +52,7 @@ def check(operands: Operands, vectors: int, **how: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "dtype", "vectors", "slices", "threads"),
+    ("sizes", "dtype", "vectors", "cluster_size", "threads"),
     [
         ((40, 16), f, 4, 1, 64),  # one item
         ((3, 40, 5, 2), h, 2, 2, 64),  # three items, the last half as large
@@ -68,38 +68,38 @@ def check(operands: Operands, vectors: int, **how: Any) -> None:
     ],
     ids=str,
 )
-def test_every_kind_of_row(sizes: tuple[int, ...], dtype: str, vectors: int, slices: int, threads: int) -> None:
-    check(case(sizes, dtype), vectors, slices=slices, threads=threads)
+def test_every_kind_of_row(sizes: tuple[int, ...], dtype: str, vectors: int, cluster_size: int, threads: int) -> None:
+    check(case(sizes, dtype), vectors, cluster_size=cluster_size, threads=threads)
 
 
-@pytest.mark.parametrize(("clusters", "slices"), [(1, 1), (1, 4), (3, 2), (7, 1), (2, 8)])
-def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: int) -> None:
-    check(case((70, 40), f), 2, clusters=clusters, slices=slices)
+@pytest.mark.parametrize(("clusters", "cluster_size"), [(1, 1), (1, 4), (3, 2), (7, 1), (2, 8)])
+def test_clusters_with_many_items_with_few_and_with_none(clusters: int, cluster_size: int) -> None:
+    check(case((70, 40), f), 2, clusters=clusters, cluster_size=cluster_size)
 
 
 @pytest.mark.parametrize("types", [(h, h, f), (h, f, f), (b, f, f), (b, b, f), (b, b, b), (h, h, h)], ids=" ".join)
 def test_every_combination_of_types(types: tuple[str, str, str]) -> None:
-    check(case((20, 24, 2), *types), 2, slices=2)
+    check(case((20, 24, 2), *types), 2, cluster_size=2)
 
 
 @pytest.mark.parametrize("outputs", [OUTPUTS[:1], OUTPUTS[::2], OUTPUTS[:2]], ids=" ".join)
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
-    check(case((20, 24, 2), h), 2, outputs=outputs, slices=2)
+    check(case((20, 24, 2), h), 2, outputs=outputs, cluster_size=2)
 
 
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu"])
 @pytest.mark.parametrize("types", [(h, f, f), (d, d, d), (b, b, b)], ids=" ".join)
 def test_the_gradient_of_an_activation(activation: str, types: tuple[str, str, str]) -> None:
-    check(backward((20, 24, 2), *types, activation=activation), 2, slices=2, clusters=1)
+    check(backward((20, 24, 2), *types, activation=activation), 2, cluster_size=2, clusters=1)
 
 
 @pytest.mark.parametrize("source", ["D", "X"])
 def test_dX_may_be_written_over_what_it_is_made_from(source: str) -> None:
-    check(case((70, 40), f), 2, in_place=source, slices=2, clusters=1)
+    check(case((70, 40), f), 2, in_place=source, cluster_size=2, clusters=1)
 
 
 def test_a_mean_far_from_zero_costs_no_digits() -> None:
-    check(case((300, 8), f, far=3000), 2, slices=2)
+    check(case((300, 8), f, far=3000), 2, cluster_size=2)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # NumPy's remark on the infinite less the infinite
@@ -108,4 +108,4 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> 
     operands = case((40, 16), f)
     operands.inputs["dY"][2, 1] = value
     operands.inputs["X"][1, 9] = value
-    check(operands, 2, slices=2)
+    check(operands, 2, cluster_size=2)

@@ -35,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def simulate(
     operands: Case | constant.Case,
-    slices: int = 1,
+    cluster_size: int = 1,
     clusters: int = 2,
     outputs: tuple[str, ...] = (),
     in_place: str = "",
@@ -54,13 +54,13 @@ def simulate(
     sizes = X.shape[0], X.shape[1], prod(X.shape[2:])
     config = PersistentConfig(*types, wanted, epsilon, centred, MEMORY)
     config, partition = next(resident_partitions(config, sizes, 1, 132))
-    config = replace(config, threads=32 + team * config.group, slices=slices)
-    partition = replace(partition, images_each=-(-X.shape[0] // slices))
+    config = replace(config, threads=32 + team * config.group, cluster_size=cluster_size)
+    partition = replace(partition, images_each=-(-X.shape[0] // cluster_size))
     if batch:
         fewest = -(-partition.images_each // batch) if centred else 1
         partition = replace(partition, batch=batch, slots=max(slots, fewest))
     shared_bytes = config.ring_at + partition.ring_bytes(config)
-    how = clusters, slices, config.threads, shared_bytes, in_place
+    how = clusters, cluster_size, config.threads, shared_bytes, in_place
     found = launch(build(config), ARGUMENTS, partition, arrays, wanted, *how)
     return {name: found[names[name]] for name in outputs}
 
@@ -74,7 +74,7 @@ def of_constants(sizes: tuple[int, ...], dtype: str) -> constant.Case:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "dtype", "slices"),
+    ("sizes", "dtype", "cluster_size"),
     [
         ((4, 3, 5, 8), f, 2),  # planes of whole vectors, some rows at once
         ((6, 3, 8, 16), h, 1),
@@ -94,15 +94,15 @@ def of_constants(sizes: tuple[int, ...], dtype: str) -> constant.Case:
     ],
     ids=str,
 )
-def test_every_kind_of_plane(sizes: tuple[int, ...], dtype: str, slices: int) -> None:
-    check(case(sizes, dtype), slices=slices)
-    check(of_constants(sizes, dtype), slices=slices)
+def test_every_kind_of_plane(sizes: tuple[int, ...], dtype: str, cluster_size: int) -> None:
+    check(case(sizes, dtype), cluster_size=cluster_size)
+    check(of_constants(sizes, dtype), cluster_size=cluster_size)
 
 
-@pytest.mark.parametrize(("clusters", "slices"), [(1, 1), (1, 4), (3, 2), (7, 1), (2, 8)])
-def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: int) -> None:
-    check(case((9, 5, 12), f), clusters=clusters, slices=slices)
-    check(of_constants((9, 5, 12), f), clusters=clusters, slices=slices)
+@pytest.mark.parametrize(("clusters", "cluster_size"), [(1, 1), (1, 4), (3, 2), (7, 1), (2, 8)])
+def test_clusters_with_many_items_with_few_and_with_none(clusters: int, cluster_size: int) -> None:
+    check(case((9, 5, 12), f), clusters=clusters, cluster_size=cluster_size)
+    check(of_constants((9, 5, 12), f), clusters=clusters, cluster_size=cluster_size)
 
 
 @pytest.mark.parametrize(
@@ -111,38 +111,38 @@ def test_clusters_with_many_items_with_few_and_with_none(clusters: int, slices: 
 )
 def test_a_ring_of_any_length_is_filled_again(batch: int, slots: int) -> None:
     check(case((9, 6, 8), f), clusters=1, batch=batch, slots=slots)
-    check(case((9, 6, 8), f), clusters=1, slices=2, batch=batch, slots=slots, in_place="X")
-    check(of_constants((9, 6, 8), f), clusters=1, slices=2, batch=batch, slots=max(slots, 2), in_place="D")
+    check(case((9, 6, 8), f), clusters=1, cluster_size=2, batch=batch, slots=slots, in_place="X")
+    check(of_constants((9, 6, 8), f), clusters=1, cluster_size=2, batch=batch, slots=max(slots, 2), in_place="D")
 
 
 def test_a_channel_may_have_several_warps() -> None:
-    check(case((5, 2, 6, 6), h), team=64, slices=2)
+    check(case((5, 2, 6, 6), h), team=64, cluster_size=2)
     check(of_constants((5, 2, 6, 6), h), team=64)
 
 
 @pytest.mark.parametrize("types", [(h, h, f), (h, f, f), (b, f, f), (b, b, f), (b, b, b), (h, h, h)], ids=" ".join)
 def test_every_combination_of_types(types: tuple[str, str, str]) -> None:
-    check(case((5, 4, 2, 4), *types), slices=2)
+    check(case((5, 4, 2, 4), *types), cluster_size=2)
 
 
 @pytest.mark.parametrize("outputs", [OUTPUTS[:1], OUTPUTS[::2], OUTPUTS[:2]], ids=" ".join)
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
-    check(case((4, 3, 16), h), outputs=outputs, slices=2)
+    check(case((4, 3, 16), h), outputs=outputs, cluster_size=2)
 
 
 @pytest.mark.parametrize("outputs", [each for n in (1, 2) for each in combinations(constant.OUTPUTS, n)], ids=" ".join)
 def test_only_the_wanted_outputs_are_written_where_statistics_are_constants(outputs: tuple[str, ...]) -> None:
-    check(of_constants((4, 3, 16), h), outputs=outputs, slices=2)
+    check(of_constants((4, 3, 16), h), outputs=outputs, cluster_size=2)
 
 
 @pytest.mark.parametrize("source", ["D", "X"])
 def test_dX_may_be_written_over_what_it_is_made_from(source: str) -> None:
-    check(case((9, 5, 12), f), in_place=source, slices=2)
-    check(of_constants((9, 5, 12), f), in_place=source, slices=2)
+    check(case((9, 5, 12), f), in_place=source, cluster_size=2)
+    check(of_constants((9, 5, 12), f), in_place=source, cluster_size=2)
 
 
 def test_a_mean_far_from_zero_costs_no_digits() -> None:
-    check(case((40, 4, 8), f, far=3000), slices=2)
+    check(case((40, 4, 8), f, far=3000), cluster_size=2)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # NumPy's remark on the infinite less the infinite
@@ -151,8 +151,8 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> 
     operands = case((4, 3, 16), f)
     operands.inputs["dY"][2, 1, 3] = value
     operands.inputs["X"][1, 2, 5] = value
-    check(operands, slices=2)
+    check(operands, cluster_size=2)
     constants = of_constants((4, 3, 16), f)
     constants.inputs["InputGradient"][2, 1, 3] = value
     constants.inputs["Input"][1, 2, 5] = value
-    check(constants, slices=2)
+    check(constants, cluster_size=2)

@@ -35,7 +35,9 @@ ALL = frozenset({"dX", "scale_sum", "bias_sum"})
 
 @pytest.fixture(autouse=True)
 def _clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels_last_plan, "resident_clusters", lambda device, slices, threads: CLUSTERS[slices])
+    monkeypatch.setattr(
+        channels_last_plan, "resident_clusters", lambda device, cluster_size, threads: CLUSTERS[cluster_size]
+    )
 
 
 def tensor(shape: tuple[int, ...], dtype: str = "float16", **changes: Any) -> Tensor:
@@ -70,7 +72,7 @@ def test_every_partition_fits_the_memory_and_every_element_is_somebodys(
         assert each.shared_bytes <= memory
         assert each.row_bytes == channels * ITEMSIZE[data]
         assert each.items * each.vectors * width >= channels > (each.items - 1) * each.vectors * width
-        assert each.slices * each.steps * each.at_once >= rows >= each.slices
+        assert each.cluster_size * each.steps * each.at_once >= rows >= each.cluster_size
         assert 1 <= each.vectors <= 32
         assert each.at_once * each.vectors <= each.config.threads
         assert each.vectors * width <= each.config.threads  # a thread for each channel of a group
@@ -103,7 +105,7 @@ def test_every_partition_fits_the_memory_and_every_element_is_somebodys(
 )
 def test_the_first_is_the_fastest(size: tuple[int, int], data: str, width: int, fastest: set[tuple[int, int]]) -> None:
     best = made(size, data, width)[0]
-    assert (best.slices, best.vectors) in fastest
+    assert (best.cluster_size, best.vectors) in fastest
 
 
 def test_rows_that_fit_no_cluster_have_no_partition() -> None:
@@ -120,7 +122,7 @@ def test_a_recipe_gives_the_candidate_again() -> None:
     for candidate in persistent.candidates(problem(), H200):
         assert persistent.rebuild(problem(), H200, candidate.recipe).name == candidate.name
     with pytest.raises(Unfit, match="no channel fits 3 blocks"):
-        persistent.rebuild(problem(), H200, {"slices": 3, "vectors": 1})
+        persistent.rebuild(problem(), H200, {"cluster_size": 3, "vectors": 1})
 
 
 @pytest.mark.parametrize(

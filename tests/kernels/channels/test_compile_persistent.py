@@ -77,7 +77,7 @@ def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability:
     for config, spilled, ptx in made:
         assert spilled == 0
         assert ptx.count("cp.async.bulk.shared::cluster.global") == config.parts
-        assert ("st.async" in ptx) == (config.slices > 1)
+        assert ("st.async" in ptx) == (config.cluster_size > 1)
         if config.width * ITEMSIZE[config.data] == 16:
             assert ptx.count("ld.shared.v4.b32") >= (4 if config.centred else 2)
             assert ptx.count("st.global.v4.b32") == 1

@@ -69,7 +69,7 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     assert configs or length == 9 or memory == 101376  # of short rows and large planes in little memory there is none
     for config, partition in configs:
         assert config.ring_at + partition.ring_bytes(config) <= config.shared_bytes == memory
-        assert partition.images_each == -(-images // config.slices) > 0
+        assert partition.images_each == -(-images // config.cluster_size) > 0
         assert partition.items * config.group >= channels == partition.channels > (partition.items - 1) * config.group
         assert (partition.plane_bytes, partition.image) == (plane, channels * plane)
         assert partition.plane == length // config.width
@@ -80,7 +80,7 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
         assert partition.pitch % 16 == 0
         assert config.width * ITEMSIZE[data] <= 16
         assert not config.edges or (config.width * ITEMSIZE[data] == 16 and length >= 160)
-        assert config.team_threads % 32 == 0
+        assert config.channel_threads % 32 == 0
         assert partition.elements == images * length
 
 
@@ -104,15 +104,18 @@ def test_a_group_has_as_many_channels_as_are_worth_it(sizes: tuple[int, int, int
 
 
 def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> None:
-    assert [config.slices for config, _ in made((64, 256, 3136))] == [4, 8]
-    assert [config.slices for config, _ in made((64, 256, 3136), "float32", most=8)] == [8]
-    assert [config.slices for config, _ in made((17, 105, 15625))] == [8, 16]  # blocks with three images, and with two
-    assert [config.slices for config, _ in made((1, 256, 784))] == [1]
+    assert [config.cluster_size for config, _ in made((64, 256, 3136))] == [4, 8]
+    assert [config.cluster_size for config, _ in made((64, 256, 3136), "float32", most=8)] == [8]
+    assert [config.cluster_size for config, _ in made((17, 105, 15625))] == [
+        8,
+        16,
+    ]  # blocks with three images, and with two
+    assert [config.cluster_size for config, _ in made((1, 256, 784))] == [1]
     assert made((128, 64, 12544)) == []
 
 
 @pytest.mark.parametrize(
-    ("sizes", "data", "slices"),  # the fastest on an H200 of those that were timed; None: streaming
+    ("sizes", "data", "cluster_size"),  # the fastest on an H200 of those that were timed; None: streaming
     [
         ((8, 256, 49), "float64", {1}),
         ((32, 256, 49), "bfloat16", {2}),
@@ -143,10 +146,10 @@ def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> Non
     ],
 )
 def test_constant_statistics_take_the_fastest_number_of_slices_or_the_streaming_kernel(
-    sizes: tuple[int, int, int], data: str, slices: set[int | None]
+    sizes: tuple[int, int, int], data: str, cluster_size: set[int | None]
 ) -> None:
     found = single_pass_partition(constant(data), sizes, 16, 132)
-    assert (found and found[0].slices) in slices
+    assert (found and found[0].cluster_size) in cluster_size
 
 
 def test_constant_statistics_of_odd_planes_in_16_bits_are_streamed_where_single_elements_would_take_longer() -> None:
@@ -160,12 +163,12 @@ def test_constant_statistics_of_planes_too_large_for_the_ring_are_streamed() -> 
 
 
 def test_constant_statistics_have_no_more_slices_than_there_are_multiprocessors_or_images() -> None:
-    sliced = single_pass_partition(constant("bfloat16"), (128, 64, 90), 16, 132)
-    assert sliced
-    assert sliced[0].slices > 2
+    clustered = single_pass_partition(constant("bfloat16"), (128, 64, 90), 16, 132)
+    assert clustered
+    assert clustered[0].cluster_size > 2
     for sizes, processors in (((128, 64, 90), 2), ((2, 64, 90 * 64), 132)):
         found = single_pass_partition(constant("bfloat16"), sizes, 16, processors)
-        assert found is None or found[0].slices <= 2
+        assert found is None or found[0].cluster_size <= 2
 
 
 def refused(*_: Any) -> Any:
@@ -234,4 +237,4 @@ def test_a_recipe_gives_the_candidate_again() -> None:
     for candidate in persistent.candidates(problem(), H200):
         assert persistent.rebuild(problem(), H200, candidate.recipe).name == candidate.name
     with pytest.raises(Unfit, match="no channel fits 16 blocks"):
-        persistent.rebuild(problem(), H200, {"slices": 16})
+        persistent.rebuild(problem(), H200, {"cluster_size": 16})

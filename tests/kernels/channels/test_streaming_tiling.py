@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gradkern.kernels.channels.streaming_config import StreamingConfig
-from gradkern.kernels.channels.streaming_tiling import Slabs, Tiling, best_tiling, choose_tiling, fitted
+from gradkern.kernels.channels.streaming_tiling import Dimensions, Tiling, best_tiling, choose_tiling, fitted
 from gradkern.strides import merged_axes
 
 PROCESSORS, SHARED = 132, 232448
@@ -25,7 +25,7 @@ TARGETS = [  # repetitions, channels, elements of each
 ]
 
 
-def config_of(slabs: Slabs, width: int, **more: Any) -> StreamingConfig:
+def config_of(dims: Dimensions, width: int, **more: Any) -> StreamingConfig:
     return StreamingConfig("bfloat16", "bfloat16", "bfloat16", OUTPUTS, 1e-5, width, **more)
 
 
@@ -34,14 +34,14 @@ def places(found: Tiling, outer: int) -> list[tuple[int, int]]:
     result = []
     for item in range(found.items):
         line, tile = divmod(item, found.tiles)
-        slab, group = divmod(line, found.groups)
-        assert slab < outer
+        outer_index, group = divmod(line, found.groups)
+        assert outer_index < outer
         width = min(found.tile, found.row - tile * found.tile)
         for row in range(found.rows_each + (group < found.rows_over)):
             first = (group + row * found.groups) * found.row + tile * found.tile
             first, last = min(first, found.count), min(first + width, found.count)
             if first < last:
-                result.append((slab * found.count + first, slab * found.count + last))
+                result.append((outer_index * found.count + first, outer_index * found.count + last))
     return sorted(result)
 
 
@@ -55,24 +55,24 @@ def places(found: Tiling, outer: int) -> list[tuple[int, int]]:
 def test_every_element_is_walked_over_once_in_whole_vectors(
     sizes: list[int], kept: list[bool], width: int, threads: int, blocks: int
 ) -> None:
-    slabs = Slabs.of(merged_axes(sizes, kept[: len(sizes)]))
-    assume(slabs.outer * slabs.count <= 3_000_000)
-    assume(not slabs.nest or slabs.count % width == 0)  # a plan takes narrower vectors else
-    config = fitted(config_of(slabs, width, threads=threads), slabs)
-    found = best_tiling(config, slabs, blocks)
-    outer = slabs.outer * slabs.count // found.count
+    dims = Dimensions.of(merged_axes(sizes, kept[: len(sizes)]))
+    assume(dims.outer_count * dims.count <= 3_000_000)
+    assume(not dims.outer_sizes or dims.count % width == 0)  # a plan takes narrower vectors else
+    config = fitted(config_of(dims, width, threads=threads), dims)
+    found = best_tiling(config, dims, blocks)
+    outer = dims.outer_count * dims.count // found.count
     seen = places(found, outer)
     ends = [0, *(last for _, last in seen)]
     assert [first for first, _ in seen] == ends[:-1]
-    assert ends[-1] == slabs.outer * slabs.count
+    assert ends[-1] == dims.outer_count * dims.count
     assert found.tile <= config.tile
     assert found.tile % config.width == found.row % config.width == 0
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_no_block_has_much_more_to_do_than_the_average(target: tuple[int, int, int]) -> None:
-    slabs = Slabs((), *target)
-    config, found = choose_tiling(config_of(slabs, 8, columns=True), slabs, PROCESSORS, SHARED)
+    dims = Dimensions((), *target)
+    config, found = choose_tiling(config_of(dims, 8, columns=True), dims, PROCESSORS, SHARED)
     blocks = PROCESSORS * config.blocks_per_processor
     assert config.shared_bytes * config.blocks_per_processor <= SHARED
     work = [0] * blocks
@@ -80,8 +80,8 @@ def test_no_block_has_much_more_to_do_than_the_average(target: tuple[int, int, i
         line, tile = divmod(item, found.tiles)
         rows = found.rows_each + (line % found.groups < found.rows_over)
         work[item % blocks] += rows * min(found.tile, found.row - tile * found.tile)
-    assert sum(work) >= slabs.count
-    assert max(work) <= 1.1 * slabs.count / blocks
+    assert sum(work) >= dims.count
+    assert max(work) <= 1.1 * dims.count / blocks
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
@@ -90,34 +90,34 @@ def test_no_thread_adds_up_long_sums(last: bool, width: int) -> None:
     """2048 elements one after another, of a plane of 2^20, had errors of 1.7e-6 of the terms where 1e-6 is promised."""
     for sizes in [(33, 64, 1 << 20), (128, 64, 12544), (1 << 24, 3, 1), (4096, 8, 1000)]:
         axes = [(size, number == 1) for number, size in enumerate(sizes)]
-        slabs = Slabs.of(merged_axes(*zip(*([axes[0], axes[2], axes[1]] if last else axes), strict=True)))
-        if slabs.count % width:
+        dims = Dimensions.of(merged_axes(*zip(*([axes[0], axes[2], axes[1]] if last else axes), strict=True)))
+        if dims.count % width:
             continue
-        config, found = choose_tiling(config_of(slabs, width), slabs, PROCESSORS, SHARED)
+        config, found = choose_tiling(config_of(dims, width), dims, PROCESSORS, SHARED)
         rows = found.rows_each + (found.rows_over > 0)
         assert rows * config.vectors * config.width // config.adders <= 256, sizes
 
 
 @pytest.mark.parametrize(
-    ("slabs", "width"),
+    ("dims", "width"),
     [
-        (Slabs((), 2, 969, 3481), 2),  # odd: eight images would make whole vectors of 16 bytes, two make such of 4
-        (Slabs((), 1, 1700, 361), 4),
-        (Slabs((), 8, 969, 3481), 2),  # of four rows, not of one
-        (Slabs((), 32, 969, 3481), 8),
-        (Slabs((), 1, 320, 3249), 8),
-        (Slabs((), 3, 5, 1), 2),
+        (Dimensions((), 2, 969, 3481), 2),  # odd: eight images would make whole vectors of 16 bytes, two make such of 4
+        (Dimensions((), 1, 1700, 361), 4),
+        (Dimensions((), 8, 969, 3481), 2),  # of four rows, not of one
+        (Dimensions((), 32, 969, 3481), 8),
+        (Dimensions((), 1, 320, 3249), 8),
+        (Dimensions((), 3, 5, 1), 2),
     ],
 )
-def test_few_images_have_no_rows_that_are_mostly_empty(slabs: Slabs, width: int) -> None:
-    config, found = choose_tiling(config_of(slabs, 8), slabs, PROCESSORS, SHARED)
+def test_few_images_have_no_rows_that_are_mostly_empty(dims: Dimensions, width: int) -> None:
+    config, found = choose_tiling(config_of(dims, 8), dims, PROCESSORS, SHARED)
     assert config.width == width
-    assert found.row * -(-slabs.count // found.row) < slabs.count + width * slabs.inner * slabs.length
+    assert found.row * -(-dims.count // found.row) < dims.count + width * dims.inner_channels * dims.spatial
 
 
 def test_few_kernels_serve_all_channels() -> None:
-    shapes = [Slabs((), 64, channels, size) for channels in range(16, 2049, 16) for size in (3136, 784, 196)]
-    configs = {choose_tiling(config_of(slabs, 8), slabs, PROCESSORS, SHARED)[0] for slabs in shapes}
+    shapes = [Dimensions((), 64, channels, size) for channels in range(16, 2049, 16) for size in (3136, 784, 196)]
+    configs = {choose_tiling(config_of(dims, 8), dims, PROCESSORS, SHARED)[0] for dims in shapes}
     assert len(configs) <= 12
 
 
@@ -137,12 +137,12 @@ def test_few_kernels_serve_all_channels() -> None:
 def test_large_planes_of_few_images_are_slabs_of_their_own_in_vectors_that_divide_them(
     images: int, plane: int, data: str, width: int, alone: bool
 ) -> None:
-    slabs = Slabs.of(merged_axes([images, 256, plane], [False, True, False]))
-    given = replace(config_of(slabs, 4 if data == "float32" else 8, threads=256), data=data)
-    config, tiling = choose_tiling(given, slabs, PROCESSORS, SHARED)
+    dims = Dimensions.of(merged_axes([images, 256, plane], [False, True, False]))
+    given = replace(config_of(dims, 4 if data == "float32" else 8, threads=256), data=data)
+    config, tiling = choose_tiling(given, dims, PROCESSORS, SHARED)
     assert config.width == width
     assert (tiling.count == plane) == alone
-    assert alone == config.nested
+    assert alone == config.has_outer
     if alone:
         assert not config.split
         assert config.tile == 256 * 16 // config.data_itemsize

@@ -41,44 +41,44 @@ def _clusters() -> None:
         pytest.skip("clusters need compute capability 9.0")
 
 
-@pytest.mark.parametrize(("sizes", "slices", "vectors"), SHAPES, ids=str)
-def test_every_shape(sizes: tuple[int, ...], slices: int, vectors: int) -> None:
-    check(case(sizes, b, b, f), slices=slices, vectors=vectors, last=True)
+@pytest.mark.parametrize(("sizes", "cluster_size", "vectors"), SHAPES, ids=str)
+def test_every_shape(sizes: tuple[int, ...], cluster_size: int, vectors: int) -> None:
+    check(case(sizes, b, b, f), cluster_size=cluster_size, vectors=vectors, last=True)
 
 
 @pytest.mark.parametrize("types", TYPES, ids=" ".join)
-@pytest.mark.parametrize(("sizes", "slices"), [((16, 64, 28, 28), 8), ((40, 16, 7, 7), 1)], ids=str)
-def test_every_combination_of_types(sizes: tuple[int, ...], slices: int, types: tuple[str, str, str]) -> None:
-    check(case(sizes, *types), slices=slices, vectors=2, last=True)
+@pytest.mark.parametrize(("sizes", "cluster_size"), [((16, 64, 28, 28), 8), ((40, 16, 7, 7), 1)], ids=str)
+def test_every_combination_of_types(sizes: tuple[int, ...], cluster_size: int, types: tuple[str, str, str]) -> None:
+    check(case(sizes, *types), cluster_size=cluster_size, vectors=2, last=True)
 
 
 @pytest.mark.parametrize("outputs", [OUTPUTS[:1], OUTPUTS[::2], OUTPUTS[:2]], ids=" ".join)
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
-    check(case((16, 64, 28, 28), h, f, f), outputs=outputs, slices=8, vectors=4, last=True)
+    check(case((16, 64, 28, 28), h, f, f), outputs=outputs, cluster_size=8, vectors=4, last=True)
 
 
-@pytest.mark.parametrize(("sizes", "slices", "vectors"), [((64, 2048, 7, 7), 16, 20), ((12, 448, 10), 1, 2)])
+@pytest.mark.parametrize(("sizes", "cluster_size", "vectors"), [((64, 2048, 7, 7), 16, 20), ((12, 448, 10), 1, 2)])
 @pytest.mark.parametrize("source", ["dY", "X"])
 def test_dX_may_be_written_over_what_it_is_made_from(
-    source: str, sizes: tuple[int, ...], slices: int, vectors: int
+    source: str, sizes: tuple[int, ...], cluster_size: int, vectors: int
 ) -> None:
-    check(case(sizes, b, f, f), in_place=source, slices=slices, vectors=vectors, last=True)
+    check(case(sizes, b, f, f), in_place=source, cluster_size=cluster_size, vectors=vectors, last=True)
 
 
 @pytest.mark.parametrize("offset", [2, 4])
 def test_arrays_may_begin_within_a_vector(offset: int) -> None:
-    check(case((20, 64, 7, 7), b, f, f), offset=offset, slices=2, vectors=32 // (2 * offset), last=True)
+    check(case((20, 64, 7, 7), b, f, f), offset=offset, cluster_size=2, vectors=32 // (2 * offset), last=True)
 
 
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu"])
 @pytest.mark.parametrize("types", TYPES, ids=" ".join)
 def test_the_gradient_of_an_activation(activation: str, types: tuple[str, str, str]) -> None:
-    for sizes, slices, vectors in (((16, 64, 28, 28), 8, 2), ((17, 1736, 5, 5), 1, 2)):
-        check(backward(sizes, *types, activation=activation), slices=slices, vectors=vectors, last=True)
+    for sizes, cluster_size, vectors in (((16, 64, 28, 28), 8, 2), ((17, 1736, 5, 5), 1, 2)):
+        check(backward(sizes, *types, activation=activation), cluster_size=cluster_size, vectors=vectors, last=True)
 
 
 def test_a_mean_far_from_zero_costs_no_digits() -> None:
-    check(case((20, 64, 28, 28), f, far=3000), slices=16, vectors=4, last=True)
+    check(case((20, 64, 28, 28), f, far=3000), cluster_size=16, vectors=4, last=True)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -86,16 +86,18 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float) -> 
     operands = case((20, 64, 28, 28), f)
     operands.inputs["dY"][7, 11, 3, 2] = value
     operands.inputs["X"][8, 12, 4, 1] = value
-    check(operands, slices=16, vectors=4, last=True)
+    check(operands, cluster_size=16, vectors=4, last=True)
 
 
-@pytest.mark.parametrize(("sizes", "slices", "vectors"), [((64, 2048, 7, 7), 16, 20), ((64, 512, 7, 7), 2, 4)], ids=str)
-def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], slices: int, vectors: int) -> None:
-    check_the_bits_repeat(case(sizes, b, f, f), slices=slices, vectors=vectors, last=True)
+@pytest.mark.parametrize(
+    ("sizes", "cluster_size", "vectors"), [((64, 2048, 7, 7), 16, 20), ((64, 512, 7, 7), 2, 4)], ids=str
+)
+def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], cluster_size: int, vectors: int) -> None:
+    check_the_bits_repeat(case(sizes, b, f, f), cluster_size=cluster_size, vectors=vectors, last=True)
 
 
 def test_a_capture_replays() -> None:
-    check_a_replay(case((20, 64, 28, 28), b, f, f), slices=16, vectors=4, last=True)
+    check_a_replay(case((20, 64, 28, 28), b, f, f), cluster_size=16, vectors=4, last=True)
 
 
 def test_the_driver_says_how_many_clusters_run_at_the_same_time() -> None:

@@ -42,7 +42,7 @@ Made = tuple[StreamingConfig, int, int, str]  # config, registers, bytes spilled
 def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
     """The configs of the kernels: both passes; on one architecture also the first alone and the second alone."""
     types, (reps, inner, length), width = kind
-    slabs = streaming_tiling.Slabs((), reps, inner, length)
+    dims = streaming_tiling.Dimensions((), reps, inner, length)
     plain = capability < (8, 0) or width * ITEMSIZE[types[0]] < 4
     config = StreamingConfig(
         *types,
@@ -55,12 +55,12 @@ def passes(kind: Kind, capability: tuple[int, int]) -> tuple[Passes, ...]:
         native_bfloat16=capability >= (8, 0),
     )
     gradient = replace(config, outputs=frozenset({"dX"}), totals=False, centred=True, backward=True)
-    first, _ = streaming_tiling.choose_tiling(config, slabs, 132, SHARED_MEMORY[capability])
+    first, _ = streaming_tiling.choose_tiling(config, dims, 132, SHARED_MEMORY[capability])
     kept = with_largest_ring(first, SHARED_MEMORY[capability])
     both = kept, second_pass(kept)
     if capability != (9, 0):
         return (both,)
-    apart, _ = streaming_tiling.choose_tiling(gradient, slabs, 132, SHARED_MEMORY[capability])
+    apart, _ = streaming_tiling.choose_tiling(gradient, dims, 132, SHARED_MEMORY[capability])
     return both, (first,), (apart,)
 
 

@@ -41,30 +41,32 @@ def _clusters() -> None:
         pytest.skip("clusters need compute capability 9.0")
 
 
-@pytest.mark.parametrize(("sizes", "slices"), SHAPES, ids=str)
-def test_every_shape(sizes: tuple[int, ...], slices: int) -> None:
-    check(case(sizes, b, b, f), slices=slices)
+@pytest.mark.parametrize(("sizes", "cluster_size"), SHAPES, ids=str)
+def test_every_shape(sizes: tuple[int, ...], cluster_size: int) -> None:
+    check(case(sizes, b, b, f), cluster_size=cluster_size)
 
 
 @pytest.mark.parametrize("types", TYPES, ids=" ".join)
 @pytest.mark.parametrize("sizes", [(16, 64, 28, 28), (40, 16, 7, 7), (8, 21, 33, 35)], ids=str)
 def test_every_combination_of_types(sizes: tuple[int, ...], types: tuple[str, str, str]) -> None:
-    check(case(sizes, *types), slices=2)
+    check(case(sizes, *types), cluster_size=2)
 
 
 @pytest.mark.parametrize("outputs", [OUTPUTS[:1], OUTPUTS[::2], OUTPUTS[:2]], ids=" ".join)
 def test_only_the_wanted_outputs_are_written(outputs: tuple[str, ...]) -> None:
-    check(case((16, 64, 28, 28), h, f, f), outputs=outputs, slices=1)
+    check(case((16, 64, 28, 28), h, f, f), outputs=outputs, cluster_size=1)
 
 
-@pytest.mark.parametrize(("sizes", "slices"), [((64, 64, 56, 56), 4), ((64, 64, 56, 56), 8), ((5, 67, 59, 61), 1)])
+@pytest.mark.parametrize(
+    ("sizes", "cluster_size"), [((64, 64, 56, 56), 4), ((64, 64, 56, 56), 8), ((5, 67, 59, 61), 1)]
+)
 @pytest.mark.parametrize("source", ["dY", "X"])
-def test_dX_may_be_written_over_what_it_is_made_from(source: str, sizes: tuple[int, ...], slices: int) -> None:
-    check(case(sizes, b, f, f), in_place=source, slices=slices)
+def test_dX_may_be_written_over_what_it_is_made_from(source: str, sizes: tuple[int, ...], cluster_size: int) -> None:
+    check(case(sizes, b, f, f), in_place=source, cluster_size=cluster_size)
 
 
 def test_a_mean_far_from_zero_costs_no_digits() -> None:
-    check(case((20, 64, 28, 28), f, far=3000), slices=1)
+    check(case((20, 64, 28, 28), f, far=3000), cluster_size=1)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -73,15 +75,15 @@ def test_what_is_not_finite_reaches_exactly_what_depends_on_it(value: float, siz
     operands = case(sizes, f)
     operands.inputs["dY"][7, 11, 3, 2] = value
     operands.inputs["X"][8, 12, 4, 1] = value
-    check(operands, slices=2)
+    check(operands, cluster_size=2)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "slices"), [((33, 200, 7, 7), 1), ((64, 64, 56, 56), 8), ((64, 24, 35, 35), 4)], ids=str
+    ("sizes", "cluster_size"), [((33, 200, 7, 7), 1), ((64, 64, 56, 56), 8), ((64, 24, 35, 35), 4)], ids=str
 )
-def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], slices: int) -> None:
-    check_the_bits_repeat(case(sizes, b, f, f), slices=slices)
+def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], cluster_size: int) -> None:
+    check_the_bits_repeat(case(sizes, b, f, f), cluster_size=cluster_size)
 
 
 def test_a_capture_replays() -> None:
-    check_a_replay(case((20, 64, 28, 28), b, f, f), slices=2)
+    check_a_replay(case((20, 64, 28, 28), b, f, f), cluster_size=2)

@@ -53,7 +53,9 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     for module in (batch_norm, streaming_plan):
         monkeypatch.setattr(module, "device_of", lambda call: DEVICE)
     monkeypatch.setattr(batch_norm, "choose", made)
-    monkeypatch.setattr(channels_last_plan, "resident_clusters", lambda device, slices, threads: 132 // slices)
+    monkeypatch.setattr(
+        channels_last_plan, "resident_clusters", lambda device, cluster_size, threads: 132 // cluster_size
+    )
     monkeypatch.setattr(search_plan, "is_current", lambda device: True)
     monkeypatch.setattr(search_plan, "scratch", lambda device, stream, size: (0, 4096))
     return made

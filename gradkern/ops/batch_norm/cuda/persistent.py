@@ -46,7 +46,7 @@ def comes_first(problem: Problem, device: Device) -> bool:
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> PersistentCandidate:
     """The candidate that had this recipe."""
-    return with_recipe(_fitting(problem, device), recipe, f"no channel fits {recipe['slices']} blocks")
+    return with_recipe(_fitting(problem, device), recipe, f"no channel fits {recipe['cluster_size']} blocks")
 
 
 class PersistentCandidate:
@@ -78,7 +78,7 @@ class PersistentCandidate:
 
 
 def _fitting(problem: Problem, device: Device) -> list[PersistentCandidate]:
-    if not problem.told_by_X:
+    if not problem.activation_recomputable:
         raise Unfit("it knows no second gradient, no residual and no activation that Y tells")
     reasons: list[str] = []
     for of_order in (_channels_first, _channels_last):
@@ -95,16 +95,18 @@ def _channels_first(problem: Problem, device: Device) -> Iterator[PersistentCand
     named, is_faster = _named(problem), problem.positions >= _LEAST_PLANE
     for config, partition in resident_configs(named, device):
         make = partial(persistent_plan, config, partition, device, list(named))
-        yield PersistentCandidate(f"persistent_{config.slices}_slices", {"slices": config.slices}, is_faster, make)
+        yield PersistentCandidate(
+            f"persistent_{config.cluster_size}_slices", {"cluster_size": config.cluster_size}, is_faster, make
+        )
 
 
 def _channels_last(problem: Problem, device: Device) -> Iterator[PersistentCandidate]:
     named = _named(problem)
     for partition in fitting_partitions(named, device, problem.activation):
-        slices, vectors = partition.slices, partition.vectors
+        cluster_size, vectors = partition.cluster_size, partition.vectors
         make = partial(channels_last_plan, partition, device, list(named))
-        recipe, is_faster = {"slices": slices, "vectors": vectors}, _should_be_faster(partition)
-        yield PersistentCandidate(f"persistent_{slices}_slices_{vectors}_vectors", recipe, is_faster, make)
+        recipe, is_faster = {"cluster_size": cluster_size, "vectors": vectors}, _should_be_faster(partition)
+        yield PersistentCandidate(f"persistent_{cluster_size}_slices_{vectors}_vectors", recipe, is_faster, make)
 
 
 def _should_be_faster(partition: RowsPartition) -> bool:

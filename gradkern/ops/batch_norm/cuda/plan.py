@@ -98,7 +98,7 @@ def _bound(choices: Choices) -> BoundCandidate:
 
 def _modules(problem: Problem, device: Device) -> list[str]:
     """Where candidates come from; the first serves calls until a search is made."""
-    own = ["streaming", "persistent"] if problem.told_by_X else ["streaming"]
+    own = ["streaming", "persistent"] if problem.activation_recomputable else ["streaming"]
     if persistent.comes_first(problem, device):
         own.reverse()
     return [*own, "cudnn"] if problem.plain else own

@@ -64,10 +64,10 @@ class Problem:
     @property
     def plain(self) -> bool:
         """It is the gradient of the batch norm alone."""
-        return self.activation == "none" and self.told_by_X
+        return self.activation == "none" and self.activation_recomputable
 
     @property
-    def told_by_X(self) -> bool:
+    def activation_recomputable(self) -> bool:
         """It is that, or with an activation whose derivative X, Scale and B tell: no other array is read or written."""
         return self.Y is None and self.dY2 is None and self.dZ is None
 

@@ -19,7 +19,7 @@ def plan(call: Call) -> PackedPlan | EmptyPlan:
         return EmptyPlan("empty", 0, device_of(call), (message.nbytes,))
     inner, offset = unpacked(call, "part_statistics", "mean", "deviation")
     names = {name: name for name in ("X", "mean", "deviation")}
-    is_kept = [axis == 1 for axis in range(len(X.shape))]
-    made = streaming_plan.plan(inner, names, is_kept, None, X.size // X.shape[1], settings={}, message=True)
+    is_channel_axis = [axis == 1 for axis in range(len(X.shape))]
+    made = streaming_plan.plan(inner, names, is_channel_axis, None, X.size // X.shape[1], settings={}, message=True)
     assert isinstance(made, StreamingPlan)  # as the part is not empty
     return PackedPlan(made, offset)

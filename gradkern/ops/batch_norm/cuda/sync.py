@@ -30,14 +30,14 @@ _TOTALS = {"dScale": "scale_total", "dBias": "bias_total", "counts": "counts"}  
 def plan(call: Call) -> StreamingPlan | PackedPlan | EmptyPlan:
     """Of BatchNormalizationGradSums or of BatchNormalizationGradFromSums."""
     names = {**NAMES, **{name: _TOTALS[name] for name in _TOTALS if name in call.inputs}}
-    is_kept = [axis == 1 for axis in range(len(call.inputs["X"].shape))]
+    is_channel_axis = [axis == 1 for axis in range(len(call.inputs["X"].shape))]
     if "sums" in call.outputs:
         if not call.inputs["X"].size:
             return EmptyPlan("empty", 0, device_of(call), tuple(each.nbytes for each in call.outputs.values()))
         require_flat("sums", call.outputs["sums"])
         inner, offset = unpacked(call, "sums", "scale_total", "bias_total")
-        made = streaming_plan.plan(inner, {**names, **{each: each for each in _TOTALS.values()}}, is_kept, None)
+        made = streaming_plan.plan(inner, {**names, **{each: each for each in _TOTALS.values()}}, is_channel_axis, None)
         assert isinstance(made, StreamingPlan)  # as the part is not empty
         return PackedPlan(made, offset)
     elements = call.axes["parts"] if "counts" in call.inputs else call.attributes.get("count")
-    return streaming_plan.plan(call, names, is_kept, None, elements)
+    return streaming_plan.plan(call, names, is_channel_axis, None, elements)

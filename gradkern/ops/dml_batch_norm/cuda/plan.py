@@ -13,7 +13,7 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import persistent_plan, streaming_plan
 from gradkern.kernels.channels.persistent_plan import DATA, Named
 from gradkern.kernels.channels.streaming_plan import StreamingPlan
-from gradkern.kernels.channels.streaming_tiling import Slabs
+from gradkern.kernels.channels.streaming_tiling import Dimensions
 from gradkern.kernels.channels.tiles_config import LINE, VECTOR, tiles_of_sums, with_fold
 from gradkern.kernels.channels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
 from gradkern.ops.dml_batch_norm.cuda import planes_config
@@ -55,37 +55,37 @@ def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
     """
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     epsilon = float(call.attributes["Epsilon"])
-    is_kept = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
+    is_channel_axis = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
     per_channel = len(sizes) > 1 and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
     if call.outputs and call.inputs["Input"].size:
         device = device_of(call)
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
-        slabs = streaming_plan.slabs_of(tensors, is_kept)
-        whole = _in_whole_vectors(tensors, slabs)
-        planes = _planes_config(tensors, slabs, device, epsilon) if whole else None
+        dims = streaming_plan.dimensions_of(tensors, is_channel_axis)
+        whole = _in_whole_vectors(tensors, dims)
+        planes = _planes_config(tensors, dims, device, epsilon) if whole else None
         if per_channel:
-            most = None if planes is None else planes.time(slabs.count, slabs.length)
+            most = None if planes is None else planes.time(dims.count, dims.spatial)
             with suppress(Refusal):
                 return persistent_plan.single_pass_plan(tensors, device, epsilon, most)
         if planes is not None:
             with suppress(Refusal):
-                return _planes_plan(planes, tensors, slabs, device)
+                return _planes_plan(planes, tensors, dims, device)
         if whole:
             with suppress(Refusal):
-                return _tiles_plan(call.operator, tensors, slabs, device, epsilon)
-    return streaming_plan.plan(call, NAMES, is_kept, epsilon)
+                return _tiles_plan(call.operator, tensors, dims, device, epsilon)
+    return streaming_plan.plan(call, NAMES, is_channel_axis, epsilon)
 
 
-def _in_whole_vectors(tensors: Named, slabs: Slabs) -> bool:
+def _in_whole_vectors(tensors: Named, dims: Dimensions) -> bool:
     """What planes and tiles both need: D and X are read and dX is written, vectors can be cut from these, and no axis
     that tells channels apart lies around one that does not.
     """
-    if slabs.nest or not {"dX", "scale_sum"} <= tensors.keys():
+    if dims.outer_sizes or not {"dX", "scale_sum"} <= tensors.keys():
         return False
     return all(tensors[name][1].alignment % VECTOR == 0 for name in DATA)
 
 
-def _planes_config(tensors: Named, slabs: Slabs, device: Device, epsilon: float) -> PlanesConfig | None:
+def _planes_config(tensors: Named, dims: Dimensions, device: Device, epsilon: float) -> PlanesConfig | None:
     """None where planes are too small, or elements too many."""
     X = tensors["X"][1]
     config = PlanesConfig(
@@ -96,23 +96,23 @@ def _planes_config(tensors: Named, slabs: Slabs, device: Device, epsilon: float)
         width=VECTOR // X.dtype.itemsize,
         native_bfloat16=device.capability >= (8, 0),
     )
-    if slabs.length < config.piece or slabs.count > _MOST_OF_PLANES:
+    if dims.spatial < config.piece or dims.count > _MOST_OF_PLANES:
         return None
     by_block = replace(config, by_block=True)
-    return by_block if slabs.length >= by_block.piece else config
+    return by_block if dims.spatial >= by_block.piece else config
 
 
-def _planes_plan(config: PlanesConfig, tensors: Named, slabs: Slabs, device: Device) -> TilesPlan:
+def _planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> TilesPlan:
     """Raises Refusal, with the reason, where no block fits the device."""
-    names, count = planes_config.ARGUMENTS, slabs.count
+    names, count = planes_config.ARGUMENTS, dims.count
     builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
     kernel = kernel_of_config(device, builder, config, arguments=len(names))
     resident = kernel.resident_blocks(config.threads)
     if not resident:
         raise Refusal(f"no block of {config.threads} threads fits the device")
     grid = min(config.blocks(count), resident)
-    team = config.warps if slabs.inner <= grid else 1  # all warps of a block where every channel can have one
-    numbers = config.sizes(slabs.reps, slabs.inner, slabs.length) | {"team": team}
+    team = config.warps if dims.inner_channels <= grid else 1  # all warps of a block where every channel can have one
+    numbers = config.sizes(dims.batch, dims.inner_channels, dims.spatial) | {"team": team}
     given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "counter", "partial"]
     launch = Launch(kernel, grid, config.threads, *named(names, numbers, given), cooperative=True)
     return TilesPlan(f"planes_{config.piece}x{config.width}_team{team}", config.partial_bytes(count), launch, device)
@@ -122,12 +122,12 @@ def _outputs(tensors: Named) -> tuple[str, ...]:
     return tuple(name for name in ("dX", "scale_sum", "bias_sum") if name in tensors)
 
 
-def _tiles_plan(operator: str, tensors: Named, slabs: Slabs, device: Device, epsilon: float) -> TilesPlan:
+def _tiles_plan(operator: str, tensors: Named, dims: Dimensions, device: Device, epsilon: float) -> TilesPlan:
     """Raises Refusal, with the reason, where the streaming kernel has to do it."""
     X = tensors["X"][1]
-    rows, columns, item = slabs.reps, slabs.inner, X.dtype.itemsize
+    rows, columns, item = dims.batch, dims.inner_channels, X.dtype.itemsize
     width = VECTOR // item
-    if slabs.length > 1 or rows < 2 or lcm(columns, width) >= 1 << 31:
+    if dims.spatial > 1 or rows < 2 or lcm(columns, width) >= 1 << 31:
         raise Refusal("its rows are not of one element of each channel, or too few")
     config = DmlBatchNormConfig(
         operator=operator,

@@ -9,7 +9,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.ops.batch_norm import TOLD_BY_SIGN
+from gradkern.ops.batch_norm import DERIVATIVE_FROM_SIGN
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import (
     arguments,
@@ -107,7 +107,7 @@ def _chains(node: fx.Node) -> list[_Chain]:
         found.append(_Chain((node, after), residual, "none"))
         last = only_user(after)
         activation = activation_of(last)
-        if last is not None and activation is not None and activation[0] in TOLD_BY_SIGN:
+        if last is not None and activation is not None and activation[0] in DERIVATIVE_FROM_SIGN:
             found.append(_Chain((node, after, last), residual, *activation))
     return found[::-1]
 

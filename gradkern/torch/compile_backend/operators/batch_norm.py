@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.ops.batch_norm import TOLD_BY_SIGN
+from gradkern.ops.batch_norm import DERIVATIVE_FROM_SIGN
 from gradkern.torch.compile_backend.operators.definition import Asked, define, differentiable, given
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
@@ -109,7 +109,11 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
     y, *statistics = output
     ctx.activation, ctx.alpha, ctx.residual = activation, alpha, residual is not None
     # The mask of ReLU and leaky ReLU is computed again from x, but where a residual was added that nobody keeps.
-    kept = (y, None) if activation in TOLD_BY_SIGN and ctx.residual else (None, None if activation == "none" else bias)
+    kept = (
+        (y, None)
+        if activation in DERIVATIVE_FROM_SIGN and ctx.residual
+        else (None, None if activation == "none" else bias)
+    )
     ctx.save_for_backward(x, weight, *kept, *statistics[2:])
     ctx.mark_non_differentiable(*statistics)  # else running_mean requires grad in the second step
     ctx.set_materialize_grads(False)
