@@ -103,11 +103,11 @@ def arguments(
     case: Depthwise, arrays: dict[str, Guarded], partial: Guarded, counter: np.ndarray, chunks: int
 ) -> tuple[np.int64, ...]:
     """Of a kernel, by the order it has them in."""
-    source, strip = ("dY", "X") if case.gradient == "dX" else ("X", "dY")
+    halo, tiled = ("dY", "X") if case.gradient == "dX" else ("X", "dY")
     partial = arrays["B"] if case.biased else partial
     named = {
-        "source": arrays[source].address,
-        "strip": arrays[strip].address,
+        "halo": arrays[halo].address,
+        "tiled": arrays[tiled].address,
         "filter": arrays["W"].address,
         "partial": partial.address,
         "counter": counter.ctypes.data,

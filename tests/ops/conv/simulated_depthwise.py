@@ -126,11 +126,11 @@ def test_whole_vectors_around_channels_that_make_none(
 ) -> None:
     case = Depthwise(gradient, 2, channels, (7, 9), (3, 3), pads=(1, 1, 1, 1), dtype=dtype, channels_last=True, **how)
     down, across = case.strides if case.strides and gradient == "dX" else (1, 1)
-    strip = 2 * down, 2 * across
-    tiles, whole = check(case, strip, (2, 2), 4, chunks=2), check(case, strip, (4, 5), 4, stages=1)
+    tiled = 2 * down, 2 * across
+    tiles, whole = check(case, tiled, (2, 2), 4, chunks=2), check(case, tiled, (4, 5), 4, stages=1)
     for config in tiles, whole:
-        assert config.source.shifts == shifts
-        assert gradient != "dW" or (config.strip and config.strip.shifts == shifts)
+        assert config.halo.shifts == shifts
+        assert gradient != "dW" or (config.tiled and config.tiled.shifts == shifts)
     assert tiles.tiles > 1 == whole.tiles
 
 
@@ -138,9 +138,9 @@ def test_whole_vectors_around_channels_that_make_none(
 def test_accesses_of_8_bytes_are_left_as_they_are_but_for_dW(gradient: str, shifts: int) -> None:
     how = {"strides": (1, 2), "pads": (1, 1, 1, 1), "channels_last": True}
     config = check(Depthwise(gradient, 2, 12, (7, 9), (3, 3), dtype=h, **how), (2, 4), (2, 2), 4, chunks=2)
-    assert config.source.shifts == shifts
+    assert config.halo.shifts == shifts
     config = check(Depthwise(gradient, 2, 3, (7, 9), (3, 3), dtype=d, **how), (2, 4), (2, 2), 4, chunks=2)
-    assert config.source.shifts == 0
+    assert config.halo.shifts == 0
 
 
 @pytest.mark.parametrize("gradient", ["dX", "dW", "Y"])
@@ -152,7 +152,7 @@ def test_two_channels_of_a_thread(gradient: str, channels: int, dtype: str) -> N
     assert (whole.lanes, whole.threads) == (4, 16)
     how |= {"offset": 2, "spread": 2}
     config = check(Depthwise(gradient, 2, channels, (7, 9), (3, 2), **how), (2, 4), (2, 2), 8, stages=1, width=2)
-    assert config.source.shifts in (1, 2, 4)
+    assert config.halo.shifts in (1, 2, 4)
     how["pads"] = (1,) * 6
     deep = Depthwise(gradient, 2, channels, (3, 4, 5), (3, 3, 3), **how)
     check(deep, (2, 5), (1, 1), 8, chunks=2, width=2)

@@ -1,4 +1,4 @@
-"""Candidates for a depthwise convolution, its dX and dW: Numba kernels, see `kernel` for how they go."""
+"""Candidates for a depthwise convolution, its dX and dW: Numba kernels, see `kernel`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["OWN_KERNELS", "Depthwise", "candidates", "rebuild"]
 
 OWN_KERNELS = True
 
-_START = 0.5  # what a block's start and end cost, in tiles
-_ALONE = 3  # with so many warps a multiprocessor does half of what it can
+_START = 0.5  # cost of a block's start and end, in tiles
+_ALONE = 3  # warps with which a multiprocessor reaches half of its throughput
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[Depthwise]:
-    """The kernel for this problem, in the two configs that promise most, and at times a third; raises Unfit where it
-    has none.
+    """The kernel for this problem in the two most promising configs, and sometimes a third. Raises Unfit if there is
+    none.
     """
     depthwise = DepthwiseProblem.of(problem)
     for config in configs(depthwise, device, most=2):
@@ -50,7 +50,7 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Dept
 
 
 class Depthwise:
-    """One launch, whose blocks take channels, tiles of their planes and a share of the images."""
+    """One launch. Blocks take channels, tiles of their planes and a share of the images."""
 
     origin = "gradkern depthwise"
     notes: frozenset[Note] = frozenset({"compiles_once"})
@@ -85,7 +85,7 @@ class Depthwise:
         if not resident:
             raise Unfit(f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits")
         chunks = _chunks(config, self.images * config.units, resident, self.device.processors)
-        sums = not config.writes_strip
+        sums = not config.writes_tiled
         arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
         if sums:
             self.workspace = chunks * config.total_channels * config.all_taps * ITEMSIZE[config.compute]
@@ -98,25 +98,25 @@ class Depthwise:
         if self._launch is None:
             raise RuntimeError("prepare has not been called")
         counter = 0
-        if self.config.writes_strip:
-            (source, filters, *bias), (strip,) = inputs, outputs
+        if self.config.writes_tiled:
+            (halo, filters, *bias), (tiled,) = inputs, outputs
             workspace = bias[0] if bias else 0
         else:
-            (strip, source), (filters,) = inputs, outputs
+            (tiled, halo), (filters,) = inputs, outputs
             counter = scratch(self.device, stream, 0)[0]
-        self._launch((source, strip, filters, workspace, counter), stream)
+        self._launch((halo, tiled, filters, workspace, counter), stream)
 
 
 def _chunks(config: DepthwiseConfig, units: int, resident: int, processors: int) -> int:
-    """Into how many parts to cut the tiles of all images: many enough to fill the device, all ending at one time."""
-    most = min(units, max(1, (4 * resident if config.writes_strip else resident) // config.parts))
+    """The number of parts of the tiles of all images: enough to fill the device, with all blocks ending together."""
+    most = min(units, max(1, (4 * resident if config.writes_tiled else resident) // config.parts))
     warps = -(-config.threads // 32)
     ends = _START
     if config.gradient == "dW":  # partial sums are written and read
         ends += 2 * config.channels * config.taps * ITEMSIZE[config.compute] / config.stage_bytes
 
     def seconds(chunks: int) -> float:
-        """What the busiest multiprocessor takes, in tiles, the longer the fewer warps it has at once."""
+        """Time of the busiest multiprocessor, in tiles; longer if it has few warps at a time."""
         blocks = -(-config.parts * chunks // processors)
         warps_at_once = min(blocks, resident // processors) * warps
         return blocks * (-(-units // chunks) + ends) * (1 + _ALONE / warps_at_once)

@@ -1,4 +1,4 @@
-"""The end of a kernel of a depthwise convolution's dW: the partial sums of all blocks become the gradient."""
+"""The end of a depthwise dW kernel: adds the partial sums of all blocks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def sums_over_blocks(
     dtype: str,
     native_bfloat16: bool,
 ) -> Callable[..., None]:
-    """add(filters, partial, counter, chunks, thread, shared): dW from `chunks` rows of partial sums, once all blocks
-    of a cooperative launch have called it.
+    """add(filters, partial, counter, chunks, thread, shared): computes dW from `chunks` rows of partial sums. All
+    blocks of a cooperative launch call it.
 
     A row of partial sums has every tap of every channel, along depth, rows and columns; strides are those of dW, in
-    bytes, from channel to channel first. The order of all additions follows from the grid alone. shared: the address of
+    bytes, from channel to channel first. The order of all additions depends on the grid alone. shared: the address of
     8 bytes for each thread.
     """
     THREADS, TAPS, PLANE_TAPS, COLUMN_TAPS = threads, prod(taps), taps[1] * taps[2], taps[2]
@@ -46,7 +46,7 @@ def sums_over_blocks(
     def add(filters: int, partial: int, counter: int, chunks: int, thread: int, shared: int) -> None:
         one, loaded = cuda.local.array(1, FLOAT), cuda.local.array(IN_FLIGHT, FLOAT)
         wait_for_grid(counter)
-        # a block takes so many columns that all blocks together take all, if it has the threads; rows are shared out
+        # all blocks together cover all columns, if there are enough threads; the threads of a column share its rows
         blocks = int32(cuda.gridDim.x)
         columns = min(i.quotient(int32(ALL_TAPS + blocks - 1), blocks), int32(THREADS))
         readers = i.quotient(int32(THREADS), columns)

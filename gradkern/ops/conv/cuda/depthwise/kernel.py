@@ -6,26 +6,25 @@
 
 with o, i and k of one, two or three axes.
 
-How it goes: a block takes some channels and one tile of their planes through its share of the images. The source (dY
-for dX, else X) reaches shared memory by asynchronous copies, a tile ahead, between zeros that stand for what lies
-outside the array. A thread holds a strip of the other array and all taps of its channel in registers. It reads the
-window's rows, each once, and every element read takes part in up to held columns x taps multiply-adds: enough of them
-for the multiply-adds to be what the kernel waits for, or memory.
+Algorithm: a block processes some channels and tiles of their planes for its share of the images. The halo array (dY for
+dX, else X) is copied to shared memory asynchronously, one tile ahead, surrounded by zeros for elements outside of the
+array. A thread holds a register tile of the tiled array and all taps of its channel in registers. It reads each row of
+its window once. Every element takes part in up to held columns x taps multiply-adds, so that the kernel is bound by
+multiply-adds, or by memory.
 
-Channels that make no vectors, those of channels-last arrays of 101 channels for instance: whole vectors around them are
-copied, so that a position's first channel lies in shared memory as far from a vector's begin as it does in the array.
-How far follows from its address. An image has at most eight such distances, so a thread computes the place of its
-window for each of them, once a tile, and an element is read from the place of its own distance.
+If the channels of channels-last arrays are not a multiple of a vector (101 channels, for instance), whole vectors
+around them are copied. A position's first channel keeps its offset to a vector's begin, known from its address. An
+image has at most eight such offsets. A thread computes the place of its window for each of them, once a tile, and reads
+an element from the place of its own offset.
 
-A thread may have two channels of 16 bits (config.width): one access moves both. Then all of its arrays hold the two
-side by side.
+A thread may have two channels of 16 bits (config.width) in one access. All of its arrays then hold both, side by side.
 
-Planes of a third axis pass one after another: a plane of dX or Y meets those of the source in turn, one for each tap
-along depth, whose filter a thread loads then; of dW, blocks of their own have each such tap. Neighbouring blocks read
-the same planes at about the same time, so that most come from the L2 cache.
+Planes of a third axis are processed in turn: a plane of dX or Y needs planes of the halo array, one for each tap along
+depth, and a thread loads the filter of this tap. For dW, separate blocks have each tap along depth. Neighbouring blocks
+read the same planes at about the same time, so that most reads hit the L2 cache.
 
-dW at its end: each block adds its threads' sums and writes one row of partial sums, see `grid_sum`. The order
-of all sums is fixed: the same bits every time.
+At the end of dW each block adds its threads' sums and writes one row of partial sums, see `grid_sum`. The order of all
+additions is fixed: results are deterministic.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = ["build"]
 
 def build(config: DepthwiseConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
-    ROWS, COLUMNS, STRIPS = config.rows, config.columns, config.strips
+    ROWS, COLUMNS, CHANNEL_THREADS = config.rows, config.columns, config.channel_threads
     CHANNELS, TOTAL_CHANNELS, LAST, THREADS = (
         config.channels,
         config.total_channels,
@@ -57,12 +56,12 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
     PARTS, TILES, TILES_ACROSS, ACROSS = config.parts, config.tiles, COLUMNS.tiles, COLUMNS.threads
     WIDTH, LANES = config.width, config.lanes
     UNITS, TURNS, DEPTH_TAPS, DEEP = config.units, config.turns, config.depth.taps, not config.depth.single
-    SOURCE_PLANE, STRIP_PLANE, FILTER_PLANE = config.plane_strides
-    WRITES, STAGES, TAPS, HELD = config.writes_strip, config.stages, config.taps, config.held
-    STAGE, SOURCE_BYTES, RING, SHARED = config.stage_bytes, config.source_bytes, config.ring_bytes, config.shared_bytes
+    HALO_PLANE, TILED_PLANE, FILTER_PLANE = config.plane_strides
+    WRITES, STAGES, TAPS, HELD = config.writes_tiled, config.stages, config.taps, config.held
+    STAGE, HALO_BYTES, RING, SHARED = config.stage_bytes, config.halo_bytes, config.ring_bytes, config.shared_bytes
     ITEM, SUM = config.itemsize, ITEMSIZE[config.compute]
-    SOURCE_IMAGE, SOURCE_CHANNEL, SOURCE_ROW, SOURCE_COLUMN = config.source_strides
-    STRIP_IMAGE, STRIP_CHANNEL, STRIP_ROW, STRIP_COLUMN = config.strip_strides
+    HALO_IMAGE, HALO_CHANNEL, HALO_ROW, HALO_COLUMN = config.halo_strides
+    TILED_IMAGE, TILED_CHANNEL, TILED_ROW, TILED_COLUMN = config.tiled_strides
     FILTER_CHANNEL, CHANNEL_TAPS = config.filter_strides[0], config.all_taps
     ALL_TAPS = config.total_channels * CHANNEL_TAPS
     DW, STAGED_OUT, ASYNC = not WRITES, WRITES and not LAST, config.asynchronous
@@ -70,16 +69,16 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
     WINDOW = COLUMNS.span
     FLOAT = float64 if config.compute == "float64" else float32
 
-    source, strip = config.source, config.strip
-    strip_shifts = strip.shifts if strip else 0
-    WINDOW_SHIFTED, STRIP_SHIFTED = source.shifts > 0, strip_shifts > 0
-    PLACES, STRIP_PLACES = max(1, source.shifts), max(1, strip_shifts)
-    ROW_BYTES, COLUMN_BYTES = source.pitch * ITEM, source.step * ITEM
-    MEMBER_BYTES = ITEM if LAST else source.plane * ITEM
-    SOURCE_LEAD = source.lead * ITEM
-    STRIP_MEMBER, STRIP_PITCH, STRIP_STEP, STRIP_LEAD = (
-        (ITEM if LAST else strip.plane * ITEM, strip.pitch * ITEM, strip.step * ITEM, strip.lead * ITEM)
-        if strip
+    halo, tiled = config.halo, config.tiled
+    tiled_shifts = tiled.shifts if tiled else 0
+    WINDOW_SHIFTED, TILED_SHIFTED = halo.shifts > 0, tiled_shifts > 0
+    PLACES, TILED_PLACES = max(1, halo.shifts), max(1, tiled_shifts)
+    ROW_BYTES, COLUMN_BYTES = halo.pitch * ITEM, halo.step * ITEM
+    MEMBER_BYTES = ITEM if LAST else halo.plane * ITEM
+    HALO_LEAD = halo.lead * ITEM
+    TILED_MEMBER, TILED_PITCH, TILED_STEP, TILED_LEAD = (
+        (ITEM if LAST else tiled.plane * ITEM, tiled.pitch * ITEM, tiled.step * ITEM, tiled.lead * ITEM)
+        if tiled
         else (0, 0, 0, 0)
     )
     ROW_STEP, COLUMN_STEP, ROW_ORIGIN, COLUMN_ORIGIN = ROWS.step, COLUMNS.step, ROWS.origin, COLUMNS.origin
@@ -109,20 +108,20 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
     )
     store_zeros = i.storer("shared", "float32", 4)
     wait_for_copies = i.wait_for_copies(STAGES - 1)
-    copy_source = _copy(
-        config, source, config.source_strides, ROWS.source, COLUMNS.source, COLUMNS.origin, ROWS.origin, inward=True
+    copy_halo = _copy(
+        config, halo, config.halo_strides, ROWS.halo, COLUMNS.halo, COLUMNS.origin, ROWS.origin, inward=True
     )
-    copy_strip = _copy(
-        config, strip or source, config.strip_strides, ROWS.strip, COLUMNS.strip, -COLUMNS.shift, -ROWS.shift, inward=DW
+    copy_tiled = _copy(
+        config, tiled or halo, config.tiled_strides, ROWS.tiled, COLUMNS.tiled, -COLUMNS.shift, -ROWS.shift, inward=DW
     )
-    read_strip, write_strip = _strip_reader(config), _strip_writer(config)
-    find_window, find_strip = _places(source.shifts), _places(strip_shifts)
+    read_tile, write_tile = _tile_reader(config), _tile_writer(config)
+    find_window, find_tiled = _places(halo.shifts), _places(tiled_shifts)
     correlate = _in_turn([_window_row(config, row) for row in sorted(set(ROWS.meets.values()))])
     plane_met = _plane_met(config)
 
     @device_function
     def place_of(unit: int) -> tuple[int, int, int]:
-        """Its image, its plane, and its tile of that."""
+        """The image, the plane and the tile of a unit."""
         image, tile = int32(unit // UNITS), int32(unit % UNITS)
         if not DEEP:
             return image, int32(0), tile
@@ -130,7 +129,7 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
 
     @device_function
     def ahead_of(unit: int, tap: int, steps: int, chunks: int) -> tuple[int, int]:
-        """The unit and the tap along depth so many steps later: none, or one of a ring of two stages."""
+        """The unit and the tap along depth `ahead` steps later: 0, or 1 with a ring of two stages."""
         if TURNS == 1:
             return int32(unit + steps * chunks), int32(tap)
         tap = int32(tap + steps)
@@ -140,50 +139,50 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
 
     @device_function
     def fetch(
-        at: int, unit: int, tap: int, units: int, source: int, strip: int, thread: int, first_channel: int, here: int
+        at: int, unit: int, tap: int, units: int, halo: int, tiled: int, thread: int, first_channel: int, here: int
     ) -> None:
-        """One tile of one plane of the source, and of dY for dW, on its way to the stage `at`."""
+        """Starts the copies of one tile of one plane of the halo array, and of dY for dW, to the stage `at`."""
         if unit < units:
             image, plane, tile = place_of(unit)
             tile_row, tile_column = int32(tile // TILES_ACROSS), int32(tile % TILES_ACROSS)
             met = plane_met(plane, tap)
             if met >= 0:
-                from_image, from_channel = int64(image) * SOURCE_IMAGE, int64(first_channel) * SOURCE_CHANNEL
-                copy_source(
-                    at, source + from_image + int64(met) * SOURCE_PLANE + from_channel, thread, here,
+                from_image, from_channel = int64(image) * HALO_IMAGE, int64(first_channel) * HALO_CHANNEL
+                copy_halo(
+                    at, halo + from_image + int64(met) * HALO_PLANE + from_channel, thread, here,
                     int32(tile_row * ROW_TILE + ROW_ORIGIN), int32(tile_column * COLUMN_TILE + COLUMN_ORIGIN),
                 )  # fmt: skip
                 if DW:
-                    from_image, from_channel = int64(image) * STRIP_IMAGE, int64(first_channel) * STRIP_CHANNEL
-                    copy_strip(
-                        at + SOURCE_BYTES, strip + from_image + int64(plane) * STRIP_PLANE + from_channel, thread, here,
+                    from_image, from_channel = int64(image) * TILED_IMAGE, int64(first_channel) * TILED_CHANNEL
+                    copy_tiled(
+                        at + HALO_BYTES, tiled + from_image + int64(plane) * TILED_PLANE + from_channel, thread, here,
                         int32(tile_row * ROW_BLOCK - ROW_SHIFT), int32(tile_column * COLUMN_BLOCK - COLUMN_SHIFT),
                     )  # fmt: skip
         if ASYNC:
             i.commit_copies()
 
-    def kernel(source: int, strip: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
+    def kernel(halo: int, tiled: int, filters: int, partial: int, counter: int, images: int, chunks: int) -> None:
         thread = int32(cuda.threadIdx.x)
         if LAST:
             member, spot = int32(thread % LANES * WIDTH), int32(thread // LANES)
         else:
-            member, spot = int32(thread // STRIPS), int32(thread % STRIPS)
+            member, spot = int32(thread // CHANNEL_THREADS), int32(thread % CHANNEL_THREADS)
         down, across = int32(spot // ACROSS), int32(spot % ACROSS)
         units, chunks = int32(images * UNITS), int32(chunks)
         shared = i.shared_memory()
         window_at = (
-            shared + SOURCE_LEAD + member * MEMBER_BYTES
+            shared + HALO_LEAD + member * MEMBER_BYTES
             + down * (ROW_STEP * ROW_BYTES) + across * (COLUMN_STEP * COLUMN_BYTES)
         )  # fmt: skip
-        strip_at = (
-            shared + (RING if WRITES else SOURCE_BYTES) + STRIP_LEAD
-            + member * STRIP_MEMBER + down * (ROW_HELD * STRIP_PITCH) + across * (COLUMN_HELD * STRIP_STEP)
+        tiled_at = (
+            shared + (RING if WRITES else HALO_BYTES) + TILED_LEAD
+            + member * TILED_MEMBER + down * (ROW_HELD * TILED_PITCH) + across * (COLUMN_HELD * TILED_STEP)
         )  # fmt: skip
 
         held, taps = cuda.local.array(HELD * WIDTH, FLOAT), cuda.local.array(TAPS * WIDTH, FLOAT)
         window, bias = cuda.local.array(WINDOW * WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         one, zeros = cuda.local.array(1, FLOAT), cuda.local.array(4, float32)
-        window_places, strip_places = cuda.local.array(PLACES, int64), cuda.local.array(STRIP_PLACES, int64)
+        window_places, tiled_places = cuda.local.array(PLACES, int64), cuda.local.array(TILED_PLACES, int64)
 
         item = int32(cuda.blockIdx.x)
         while item < PARTS * chunks:
@@ -197,7 +196,7 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
             for n in range(4):
                 zeros[n] = float32(0)
             at = i.opaque(thread)
-            while at < SHARED // 16:  # what lies outside the arrays
+            while at < SHARED // 16:  # zeros for elements outside of the arrays
                 store_zeros(shared + at * 16, zeros)
                 at = i.opaque(at + THREADS)
             if WRITES:
@@ -215,11 +214,11 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
             unit = chunk
             for ahead in range(STAGES - 1):
                 then, then_tap = ahead_of(unit, tap_of_depth, ahead, chunks)
-                fetch(shared + ahead * STAGE, then, then_tap, units, source, strip, thread, first_channel, here)
+                fetch(shared + ahead * STAGE, then, then_tap, units, halo, tiled, thread, first_channel, here)
             stage, free = int32(0), int32((STAGES - 1) * STAGE)
             while unit < units:
                 then, then_tap = ahead_of(unit, tap_of_depth, STAGES - 1, chunks)
-                fetch(shared + free, then, then_tap, units, source, strip, thread, first_channel, here)
+                fetch(shared + free, then, then_tap, units, halo, tiled, thread, first_channel, here)
                 image, plane, tile = place_of(unit)
                 met = plane_met(plane, tap_of_depth)
                 if WRITES and DEEP and met >= 0:
@@ -230,20 +229,20 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
                     wait_for_copies()
                 wait_for_block()
                 begins, ends = TURNS == 1 or tap_of_depth == 0, TURNS == 1 or tap_of_depth == TURNS - 1
-                strip_plane = strip + int64(image) * STRIP_IMAGE + int64(plane) * STRIP_PLANE
-                window_from, strip_from = int64(0), int64(0)  # where the thread's first elements lie, if shifts matter
+                tiled_plane = tiled + int64(image) * TILED_IMAGE + int64(plane) * TILED_PLANE
+                window_from, tiled_from = int64(0), int64(0)  # the thread's first elements, if there are shifts
                 if WINDOW_SHIFTED:
                     row = int64(tile // TILES_ACROSS * ROW_TILE + ROW_ORIGIN + down * ROW_STEP)
                     column = int64(tile % TILES_ACROSS * COLUMN_TILE + COLUMN_ORIGIN + across * COLUMN_STEP)
-                    from_image, from_channel = int64(image) * SOURCE_IMAGE, int64(first_channel) * SOURCE_CHANNEL
+                    from_image, from_channel = int64(image) * HALO_IMAGE, int64(first_channel) * HALO_CHANNEL
                     window_from = (
-                        source + from_image + int64(met) * SOURCE_PLANE + from_channel
-                        + row * SOURCE_ROW + column * SOURCE_COLUMN
+                        halo + from_image + int64(met) * HALO_PLANE + from_channel
+                        + row * HALO_ROW + column * HALO_COLUMN
                     )  # fmt: skip
-                if STRIP_SHIFTED:
+                if TILED_SHIFTED:
                     row, column = int64(first_row + down * ROW_HELD), int64(first_column + across * COLUMN_HELD)
-                    from_channel = int64(first_channel) * STRIP_CHANNEL
-                    strip_from = strip_plane + from_channel + row * STRIP_ROW + column * STRIP_COLUMN
+                    from_channel = int64(first_channel) * TILED_CHANNEL
+                    tiled_from = tiled_plane + from_channel + row * TILED_ROW + column * TILED_COLUMN
                 if WRITES:
                     if begins:
                         for n in range(HELD * WIDTH):
@@ -254,36 +253,36 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
                     if ends and LAST:
                         row, column = int32(first_row + down * ROW_HELD), int32(first_column + across * COLUMN_HELD)
                         mine = (
-                            strip_plane + int64(channel) * STRIP_CHANNEL
-                            + int64(row) * STRIP_ROW + int64(column) * STRIP_COLUMN
+                            tiled_plane + int64(channel) * TILED_CHANNEL
+                            + int64(row) * TILED_ROW + int64(column) * TILED_COLUMN
                         )  # fmt: skip
-                        write_strip(held, mine, row, column, member < here)
+                        write_tile(held, mine, row, column, member < here)
                     elif ends:
-                        write_strip(held, strip_at, 0, 0, True)
+                        write_tile(held, tiled_at, 0, 0, True)
                 elif met >= 0:
-                    find_strip(strip_places, strip_at + stage, strip_from)
-                    read_strip(held, strip_places)
+                    find_tiled(tiled_places, tiled_at + stage, tiled_from)
+                    read_tile(held, tiled_places)
                     find_window(window_places, window_at + stage, window_from)
                     correlate(taps, window, held, window_places)
                 wait_for_block()
                 if STAGED_OUT and ends:
-                    copy_strip(
-                        shared + RING, strip_plane + int64(first_channel) * STRIP_CHANNEL,
+                    copy_tiled(
+                        shared + RING, tiled_plane + int64(first_channel) * TILED_CHANNEL,
                         thread, here, first_row, first_column,
                     )  # fmt: skip
                 free = stage
                 stage = int32(stage + STAGE) if stage < (STAGES - 1) * STAGE else int32(0)
                 unit, tap_of_depth = ahead_of(unit, tap_of_depth, 1, chunks)
 
-            if DW:  # over the block's threads of each channel, in their order
+            if DW:  # over the block's threads of each channel, in a fixed order
                 store_sums(shared + thread * (WIDTH * SUM), taps)
                 wait_for_block()
                 number = i.opaque(thread)
                 while number < here * TAPS:
                     whose, tap = int32(number // TAPS), int32(number % TAPS)
-                    first = shared + (tap * (THREADS * WIDTH) + (whose if LAST else whose * STRIPS)) * SUM
+                    first = shared + (tap * (THREADS * WIDTH) + (whose if LAST else whose * CHANNEL_THREADS)) * SUM
                     total = FLOAT(0)
-                    for other in range(STRIPS):
+                    for other in range(CHANNEL_THREADS):
                         load_sum(one, first + other * ((CHANNELS if LAST else 1) * SUM))
                         total += one[0]
                     one[0] = total
@@ -300,8 +299,8 @@ def build(config: DepthwiseConfig) -> Callable[..., None]:
 
 
 def _plane_met(config: DepthwiseConfig) -> Callable[..., int]:
-    """met(plane, tap): which of the source's planes this one of the strip's array meets at a tap along depth, or -1."""
-    SINGLE, SOURCE, STRIDE = config.depth.single, config.depth.source, config.depth.stride
+    """met(plane, tap): the plane of the halo array for a plane of the tiled array and a tap along depth, or -1."""
+    SINGLE, HALO, STRIDE = config.depth.single, config.depth.halo, config.depth.stride
     DILATION, BEGIN, DX = config.depth.dilation, config.depth.begin, config.gradient == "dX"
 
     @device_function
@@ -315,7 +314,7 @@ def _plane_met(config: DepthwiseConfig) -> Callable[..., int]:
         else:
             found = int32(plane * STRIDE + tap * DILATION - BEGIN)
             inside = found >= 0
-        return found if inside and found < SOURCE else int32(-1)
+        return found if inside and found < HALO else int32(-1)
 
     return met
 
@@ -324,7 +323,7 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
     """One device function of four arguments that calls all of `steps`."""
     if len(steps) == 1:
         return steps[0]
-    if not steps:  # where all that a strip meets lies outside
+    if not steps:  # all elements of the window are outside of the array
 
         @device_function
         def nothing(_a: Any, _b: Any, _c: Any, _d: Any) -> None:
@@ -342,29 +341,29 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
 
 
 def _window_row(config: DepthwiseConfig, row: int) -> Callable[..., None]:
-    """Read one row of the window, and add up all that it takes part in: step(sums, window, factors, places)."""
-    rows, columns, source = config.rows, config.columns, config.source
+    """step(sums, window, factors, places): reads one row of the window and adds all of its products."""
+    rows, columns, halo = config.rows, config.columns, config.halo
     used = sorted(set(columns.meets.values()))
     where = {column: index for index, column in enumerate(used)}
-    width, (row_step, column_step) = config.width, config.source_strides[2:]
+    width, (row_step, column_step) = config.width, config.halo_strides[2:]
     read = i.gatherer_from(
         config.dtype,
         tuple(
             (
-                source.shift(row * row_step + column * column_step),
-                (row * source.pitch + column * source.step) * config.itemsize,
+                halo.shift(row * row_step + column * column_step),
+                (row * halo.pitch + column * halo.step) * config.itemsize,
             )
             for column in used
         ),
         config.width,
     )
     table = []
-    for (strip_row, tap_row), window_row in rows.meets.items():
+    for (tiled_row, tap_row), window_row in rows.meets.items():
         if window_row == row:
-            for (strip_column, tap_column), column in columns.meets.items():
-                strip = strip_row * columns.held + strip_column
+            for (tiled_column, tap_column), column in columns.meets.items():
+                tiled = tiled_row * columns.held + tiled_column
                 tap = tap_row * columns.taps + tap_column
-                sums, factor = (strip, tap) if config.writes_strip else (tap, strip)
+                sums, factor = (tiled, tap) if config.writes_tiled else (tap, tiled)
                 for channel in range(width):
                     at = where[column] * width + channel
                     table.append((sums * width + channel, at, factor * width + channel))
@@ -379,8 +378,8 @@ def _window_row(config: DepthwiseConfig, row: int) -> Callable[..., None]:
 
 
 def _places(shifts: int) -> Callable[..., None]:
-    """find(places, address, there): the address in shared memory of what lies `there` in the array, and those it would
-    have with each other shift that its neighbours may have; `address` is the one without a shift.
+    """find(places, address, there): the address in shared memory of the element at `there` in the array, and those for
+    every other shift that its neighbours may have; `address` is the one without a shift.
     """
     SHIFTS, APART = shifts, 16 // max(1, shifts)
 
@@ -396,7 +395,7 @@ def _places(shifts: int) -> Callable[..., None]:
     return find
 
 
-def _strip_offsets(config: DepthwiseConfig, row_step: int, column_step: int) -> tuple[int, ...]:
+def _tile_offsets(config: DepthwiseConfig, row_step: int, column_step: int) -> tuple[int, ...]:
     return tuple(
         row * row_step + column * column_step
         for row in range(config.rows.held)
@@ -404,31 +403,31 @@ def _strip_offsets(config: DepthwiseConfig, row_step: int, column_step: int) -> 
     )
 
 
-def _strip_reader(config: DepthwiseConfig) -> Callable[..., None]:
-    """read(values, places): a thread's strip of dY, for dW."""
-    tile = config.strip or config.source
-    offsets = _strip_offsets(config, tile.pitch * config.itemsize, tile.step * config.itemsize)
-    further = _strip_offsets(config, *config.strip_strides[2:])
+def _tile_reader(config: DepthwiseConfig) -> Callable[..., None]:
+    """read(values, places): reads a thread's register tile of dY, for dW."""
+    tile = config.tiled or config.halo
+    offsets = _tile_offsets(config, tile.pitch * config.itemsize, tile.step * config.itemsize)
+    further = _tile_offsets(config, *config.tiled_strides[2:])
     return i.gatherer_from(config.dtype, tuple(zip(map(tile.shift, further), offsets, strict=True)), config.width)
 
 
-def _strip_writer(config: DepthwiseConfig) -> Callable[..., None]:
-    """write(values, address, row, column, mine): a thread's strip of dX or Y."""
+def _tile_writer(config: DepthwiseConfig) -> Callable[..., None]:
+    """write(values, address, row, column, mine): writes a thread's register tile of dX or Y."""
     rows, columns = config.rows, config.columns
-    STAGED = config.strip is not None
-    if config.strip:
-        steps = config.strip.pitch * config.itemsize, config.strip.step * config.itemsize
+    STAGED = config.tiled is not None
+    if config.tiled:
+        steps = config.tiled.pitch * config.itemsize, config.tiled.step * config.itemsize
     else:
-        steps = config.strip_strides[2:]
+        steps = config.tiled_strides[2:]
     scatter = i.scatterer(
         "shared" if STAGED else "global",
         config.dtype,
-        _strip_offsets(config, *steps),
+        _tile_offsets(config, *steps),
         config.native_bfloat16,
         config.width,
     )
     CLIPPED = not (STAGED or (rows.exact and columns.exact))
-    limits = rows.strip, columns.strip
+    limits = rows.tiled, columns.tiled
     scatter_inside = i.clipped_scatterer(
         config.dtype, (rows.held, columns.held), steps, limits, config.native_bfloat16, config.width
     )
@@ -450,13 +449,13 @@ def _copy(
     config: DepthwiseConfig, tile: SharedTile, strides: tuple[int, int, int, int], rows: int, columns: int,
     first_column: int, first_row: int, inward: bool,
 ) -> Callable[..., None]:  # fmt: skip
-    """copy(shared, global, thread, channels, first row, first column): a block's part of an array, or back.
+    """copy(shared, global, thread, channels, first row, first column): copies a block's part of an array, or back.
 
-    `global` is the address of the image's first channel here; only what lies inside the array is copied. A thread
-    keeps its columns and walks down the rows, so that an access costs little more than itself. Where a block goes from
-    tile to tile, what lies outside is overwritten by zeros; else the zeros of the start last. Where columns are cut,
-    too, the first slot of every tile lies at a whole vector of the array. Of a tile with shifts the vectors are those
-    around a position's channels.
+    `global` is the address of the image's first channel of the block. Only elements inside the array are copied. A
+    thread keeps its columns and iterates over rows, with few instructions besides the accesses. If a block has several
+    tiles, elements outside are overwritten by zeros; else the initial zeros remain. If columns are divided, too, the
+    first slot of every tile is aligned to a vector of the array. With shifts, the vectors are those around a position's
+    channels.
     """
     VECTOR, ITEM, THREADS, LAST = tile.vector, config.itemsize, config.threads, config.channels_last
     BYTES, FLAT, INWARD = tile.vector * config.itemsize, tile.flat, inward
@@ -465,7 +464,7 @@ def _copy(
     _, CHANNEL, ROW, COLUMN = strides
     STEP, PITCH, PLANE, PLANES = tile.step * ITEM, tile.pitch * ITEM, tile.plane * ITEM, tile.planes
     LAST_ROW, LAST_COLUMN = rows, columns
-    # the slots of a line: vectors of channels at each column, or vectors of the columns that lie inside
+    # the slots of a line: vectors of channels at each column, or vectors of the columns inside the array
     PARTS = tile.step // VECTOR if LAST else 1
     BEFORE = first_column - tile.lead  # the column of the tile's first slot
     INSIDE = max(0, BEFORE), min(columns, first_column + tile.columns)
@@ -482,7 +481,7 @@ def _copy(
     BUSY = AT_ONCE * LINE if WIDE == 1 else THREADS
     if not (LAST or CUT) and INSIDE[0] >= INSIDE[1]:
         BUSY = 0
-    # without tiles it is known which rows lie inside
+    # without tiles the rows inside the array are known
     START, END = (0, tile.rows) if config.tiles > 1 else (max(0, -first_row), min(tile.rows, rows - first_row))
     STEPS = -(-(END - START) // AT_ONCE)
     RUN = rows * columns
@@ -495,7 +494,7 @@ def _copy(
 
     @device_function
     def around(shared: int, there: int, part: int, here: int, inside: bool) -> None:
-        """One of the vectors around the channels that lie `there`; what comes before and after them is nobody's."""
+        """One of the vectors around the channels at `there`; elements before and after these are ignored."""
         shift = int32(there & 15)
         wanted = int32(shift + here * ITEM - part * 16) if inside else int32(0)
         copy_around(shared, there - shift + part * 16, max(int32(0), min(int32(16), wanted)))

@@ -1,4 +1,4 @@
-"""Candidates for the dW of a depthwise convolution on tensor cores, see `mma_kernel` for how they go."""
+"""Candidates for the dW of a depthwise convolution on tensor cores, see `mma_kernel`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN_KERNELS = True
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMma]:
-    """The kernel with more and with fewer channels in a block; raises Unfit where it has no config."""
+    """The kernel with more and with fewer channels in a block. Raises Unfit if there is no config."""
     depthwise = DepthwiseProblem.of(problem)
     for config in configs(depthwise, device):
         name = f"depthwise_mma_{config.channels}_channels"

@@ -1,7 +1,7 @@
-"""The constants one kernel of a depthwise dW on tensor cores is made for, and where things lie in shared memory.
+"""Compile-time constants of a depthwise dW kernel on tensor cores, and its layout of shared memory.
 
-The images stand one above another, as one tall image with rows of zeros between them; narrow ones stand side by side as
-well. A block takes some channels of a run of its rows, a few at a time.
+Images are stacked to one tall image with rows of zeros between them; narrow images are also side by side. A block
+processes some channels of a run of the tall image's rows, a few rows at a time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ __all__ = [
     "steps",
 ]
 
-WARP_CHANNELS = 2  # of one warp, whose sums are in its registers
+WARP_CHANNELS = 2  # of one warp, with their sums in its registers
 STEP_ROWS = 4  # of dY, between two barriers
-STAGES = 2  # steps whose copies are on their way
+STAGES = 2  # steps with copies in flight
 BANKS = 32  # of shared memory, each a word wide
-OCTET = 8  # channels that one access of 16 bytes moves
-SLOTS = 8  # blocks of BLOCK columns of dY that one product of matrices takes
-BLOCK, WINDOW = 8, 16  # columns of dY, and those of X that they meet: of one product of matrices
-_MOST_PRODUCTS = 512  # in one sum: tensor cores cut off where others round
+OCTET = 8  # channels of one access of 16 bytes
+SLOTS = 8  # blocks of BLOCK columns of dY in one matrix product
+BLOCK, WINDOW = 8, 16  # columns of dY and of X in one matrix product
+_MOST_PRODUCTS = 512  # in one sum: tensor cores truncate instead of rounding
 
 
 class OfChannels:
-    """What follows from the channels of a block, for the kernels on tensor cores: this, and mma_output_config."""
+    """Properties that follow from the channels of a block, shared with mma_output_config."""
 
     total_channels: int
     channels: int
@@ -56,24 +56,24 @@ class OfChannels:
 
     @property
     def octet_pad(self) -> int:
-        """Words between octets of channels, so that those which threads write together lie in different banks."""
+        """Words of padding between octets of channels, to avoid bank conflicts of stores."""
         return BANKS // self.octets
 
     @property
     def raw_bytes(self) -> int:
-        """What the threads have on its way, each four vectors a stage."""
+        """Bytes of copies in flight: four vectors a stage and thread."""
         return STAGES * self.threads * 64
 
 
 def period(source: int, grid: int, taps: int, begin: int, step: int) -> int:
-    """Rows from one image to the next below it: so far that none of the grid's, that of the convolution's output or of
-    dX, meets another image's of the source; no fewer than a step's.
+    """Rows from one image to the next below it: enough that no row of the convolution's output (or of dX) needs rows of
+    another image, and no fewer than a step has.
     """
     return max(source + begin, grid - 1 + taps - begin, grid, step)
 
 
 def steps(images: int, sides: int, period: int, grid: int, step: int) -> int:
-    """How many the grid's rows of all images take, `sides` of which are side by side."""
+    """Number of rows of all images, `sides` of them side by side."""
     stacks = -(-images // sides)
     return -(-((stacks - 1) * period + grid) // step)
 
@@ -114,7 +114,7 @@ class MmaConfig(OfChannels):
 
     @property
     def blocks(self) -> int:
-        """Of columns, in a row of dY."""
+        """Blocks of columns in a row of dY."""
         return -(-self.dY[1] // BLOCK)
 
     @property
@@ -134,12 +134,12 @@ class MmaConfig(OfChannels):
 
     @property
     def ahead(self) -> int:
-        """The first row of X that comes with the first of dY: the last pair that this meets."""
+        """The first row of X in the step of the first row of dY: the last pair that it needs."""
         return 2 * (self.pairs - 1) - self.begins[0]
 
     @property
     def warm_steps(self) -> int:
-        """Before a block's first, for the pairs of X that came before."""
+        """Steps before a block's first, for earlier pairs of X."""
         return -(-(self.pairs - 1) * 2 // STEP_ROWS)
 
     def steps(self, images: int) -> int:
@@ -147,7 +147,7 @@ class MmaConfig(OfChannels):
         return steps(images, self.sides, self.period, self.dY[0], STEP_ROWS)
 
     def chunks(self, images: int, blocks: int) -> int:
-        """Into how many runs of steps to cut them, where so many blocks take channels `groups` at a time."""
+        """The number of runs of steps, for this many blocks and `groups` groups of channels."""
         steps = self.steps(images)
         rounds = -(-steps * STEP_ROWS // 2 // (blocks // self.groups * _MOST_PRODUCTS))
         share = -(-steps // (rounds * (blocks // self.groups)))
@@ -161,7 +161,7 @@ class MmaConfig(OfChannels):
 
     @property
     def X_side(self) -> int:
-        """Words from side to side of X: blocks that one warp reads together lie in different banks."""
+        """Words from side to side of X, without bank conflicts among the blocks that a warp reads together."""
         read = BLOCK * (self.blocks - 1) + WINDOW + self.lead - self.begins[1]
         return _apart(round_up(max(read, self.lead + round_up(self.X[1], 2)), 2), self.blocks)
 
@@ -197,12 +197,12 @@ class MmaConfig(OfChannels):
     # Sums in shared memory at the end, in words: channel | row of taps | column of dY | column of X
     @property
     def sums_pitch(self) -> int:
-        """Words from a column of dY to the next: those that threads write together are in different banks."""
+        """Words from a column of dY to the next, without bank conflicts of stores."""
         return WINDOW + 4
 
     @property
     def matrix(self) -> int:
-        """Words from a row of taps to the next: those that threads read together follow each other in the banks."""
+        """Words from a row of taps to the next, without bank conflicts of loads."""
         return BLOCK * self.sums_pitch + self.taps[1]
 
     @property

@@ -2,27 +2,27 @@
 
     dW[k, l] = sum over images, rows h and columns w of dY[h, w] * X[h + k - begin, w + l - begin]
 
-A channel by itself has no matrices, but its columns make some. Cut the columns of dY into blocks of 8, and sum over
+One channel has no matrix product, but its columns can form one. Divide the columns of dY into blocks of 8, and sum over
 rows and blocks, but not yet over the columns b of a block:
 
     G_k[c, b] = sum over rows h and blocks j of X[h + k - begin, 8 j + c - begin] * dY[h, 8 j + b]     16 x 8, each k
     dW[k, l]  = sum over b of G_k[b + l, b]
 
-which is a product of matrices that sums over 16 pairs (h, j) at a time: two rows of eight blocks, narrow images side by
-side. For 7x7 taps 7 of its 16 multiply-adds are of use, and tensor cores have 16 times as many as the other units.
+This is a matrix product with sums over 16 pairs (h, j) at a time: two rows of eight blocks, narrow images side by side.
+For 7x7 taps 7 of 16 multiply-adds are useful, and tensor cores have 16 times the throughput of other units.
 
-How it goes: a block takes some channels of a run of rows of all images (see MmaConfig), a few rows at a time. Threads
-copy vectors of 8 channels to shared memory, each to a place of its own, some steps ahead; then they turn them over, so
-that two rows of one channel make a word, as products take them. A warp walks down its channels. Of X it holds the pairs
-of rows that a pair of dY meets, (0, 1), (2, 3) and so on; for each pair of dY it reads one more, and makes those
-between, (1, 2), (3, 4), from them: six words are read for seven products. One barrier a step is enough, as there are
-two of everything: a step's products and the turning over of the next lie between the same barriers. Half of the warps
-multiply first, so that memory and tensor cores are busy at the same time.
+Algorithm: a block processes some channels of a run of rows of all images (see MmaConfig), a few rows at a time. Threads
+copy vectors of 8 channels to shared memory, each to its own place, some steps ahead. They then transpose them, so that
+two rows of one channel make a word, the operand of a product. A warp iterates over its channels. It holds the pairs of
+rows of X that a pair of dY needs, (0, 1), (2, 3) and so on. For each pair of dY it reads one more, and computes those
+between, (1, 2), (3, 4), from them: six words are read for seven products. One barrier a step is enough, because all
+arrays have two buffers: a step's products and the transposition of the next are between the same barriers. Half of the
+warps multiply first, so that memory and tensor cores are busy at the same time.
 
-What lies outside the arrays is zero in shared memory: an infinity in X may make NaN of any tap of its channel. Tensor
-cores cut off where others round; a run has so few rows that it does not count.
+Elements outside of the arrays are zero in shared memory: an infinity in X may cause NaN in any tap of its channel.
+Tensor cores truncate instead of rounding; runs are short enough for this not to matter.
 
-At the end each run's sums are a row of partial sums, see `grid_sum`: the same bits every time.
+At the end each run's sums are a row of partial sums, see `grid_sum`: results are deterministic.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
         steps = by_step(int32((stacks - 1) * PERIOD + DY_ROWS + STEP_ROWS - 1))
         share = i.quotient(int32(steps + chunks - 1), int32(chunks))
 
-        # the first half of the block moves X, the other dY
+        # the first half of the block copies X, the other dY
         moves_X = thread < THREADS // 2
         raw, arrays = shared + thread * 16, shared + ARRAYS_AT
         if moves_X:
@@ -258,7 +258,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
 
         # what it multiplies: column `across` of the blocks `down` and `down` + 4
         warp, across, down = int32(thread >> 5), int32(thread >> 2 & 7), int32(thread & 3)
-        early = warp & 4 == 0  # half of those that one scheduler has
+        early = warp & 4 == 0  # half of the warps of a scheduler
         first_octet = by_octet(int32(warp * WARP_CHANNELS))
         in_octet = int32(warp * WARP_CHANNELS - first_octet * OCTET)
         X_of, dY_of = cuda.local.array(2, int32), cuda.local.array(2, int32)
@@ -292,7 +292,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
             first = int32(chunk * share)
             last = int32(min(first + share, steps))
 
-            # the turning over is one step ahead of the products, the copies are two more: step n's in slot n % 2
+            # the transposition is one step ahead of the products, copies two more: those of step n are in slot n % 2
             begin = int32(first - WARM_STEPS)
             asked = begin
             if moves_X:
@@ -305,7 +305,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
                     asked_row, asked_image, asked, first, last,
                 )  # fmt: skip
             at = i.opaque(ARRAYS_AT + thread * 16)
-            while at < SHARED:  # what lies outside the arrays
+            while at < SHARED:  # zeros for elements outside of the arrays
                 store_zeros(shared + at, zeros)
                 at = i.opaque(at + THREADS * 16)
             for n in range(SUMS):
@@ -344,7 +344,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
                 step = int32(step + 1)
                 if step >= last:
                     break
-            wait_for_all_copies()  # zeros that nobody needs
+            wait_for_all_copies()  # zeros that are not used
             wait_for_block()
 
             # the matrices take the arrays' place: sums 0 and 1 are of row `across`, 2 and 3 of the eighth after it

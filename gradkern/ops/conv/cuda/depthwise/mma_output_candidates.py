@@ -1,4 +1,4 @@
-"""Candidates for a depthwise convolution and its dX on tensor cores, see `mma_output_kernel` for how they go."""
+"""Candidates for a depthwise convolution and its dX on tensor cores, see `mma_output_kernel`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["OWN_KERNELS", "DepthwiseMmaOutput", "candidates", "rebuild"]
 
 OWN_KERNELS = True
 
-_START = 3  # what a run's start and end cost, in steps
+_START = 3  # cost of a run's start and end, in steps
 _WAVES = 4  # of blocks, at most
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMmaOutput]:
-    """The kernel with many and with few channels in a block; raises Unfit where it has no config."""
+    """The kernel with many and with few channels in a block. Raises Unfit if there is no config."""
     depthwise = DepthwiseProblem.of(problem)
     for config in output_configs(depthwise, device):
         yield DepthwiseMmaOutput(config, device, depthwise.images)
@@ -36,7 +36,7 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Dept
 
 
 class DepthwiseMmaOutput:
-    """One launch, whose blocks take channels and a run of the output rows of all images."""
+    """One launch. Blocks take channels and a run of the output rows of all images."""
 
     origin = "gradkern depthwise outputs on tensor cores"
     notes: frozenset[Note] = frozenset({"compiles_once"})
@@ -70,7 +70,7 @@ class DepthwiseMmaOutput:
 
 
 def _chunks(config: MmaOutputConfig, images: int, resident: int) -> int:
-    """Into how many runs to cut the rows: all blocks together take as few steps as may be."""
+    """The number of runs of the rows that minimises the steps of all blocks."""
     steps = config.steps(images)
 
     def taken(chunks: int) -> int:

@@ -1,8 +1,8 @@
-"""The constants one kernel of a depthwise dX or Y on tensor cores is made for, and where things lie in shared memory.
+"""Compile-time constants of a depthwise dX or Y kernel on tensor cores, and its layout of shared memory.
 
-dX and Y are sums of one kind, in which dY and X change roles: see mma_output_kernel. The array that is read is called
-the source. As for dW (mma_config) the images stand one above another, with rows of zeros between them, and narrow ones
-side by side as well; a block takes some channels of a run of output rows, a few at a time.
+dX and Y are the same kind of sum with dY and X exchanged: see mma_output_kernel. The array that is read is the source.
+As for dW (mma_config) images are stacked with rows of zeros between them, and narrow images are also side by side. A
+block processes some channels of a run of output rows, a few at a time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gradkern.ops.conv.cuda.depthwise.mma_config import BANKS, BLOCK, WINDOW, Of
 
 __all__ = ["PLACE", "SLOTS", "UNIT", "MmaOutputConfig"]
 
-UNIT = 4  # columns that a thread turns over together
-SLOTS = 16  # blocks of BLOCK output columns that one product of matrices takes
-PLACE = 10  # words from a place of the output to the next: what a warp stores together is in different banks
+UNIT = 4  # columns that a thread transposes together
+SLOTS = 16  # blocks of BLOCK output columns in one matrix product
+PLACE = 10  # words from a place of the output to the next, without bank conflicts of stores
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class MmaOutputConfig(OfChannels):
 
     channels  of a block
     source    the array that is read: dY of dX, X of Y
-    begins    how far before an output's own row and column those of the source begin that it meets
+    begins    rows and columns between an output element and the first source element that it needs
     filter_strides, bias_stride  from channel to channel, row to row and column to column
     rows      of the output, between two barriers
     """
@@ -70,12 +70,12 @@ class MmaOutputConfig(OfChannels):
 
     @property
     def ahead(self) -> int:
-        """The source's row that comes with an output's row: the last that this meets."""
+        """The source's row in the step of an output row: the last that it needs."""
         return self.taps[0] - 1 - self.begins[0]
 
     @property
     def warm_steps(self) -> int:
-        """Before a block's first, for the rows that its first output rows meet."""
+        """Steps before a block's first, for source rows of its first output rows."""
         return -(-(self.taps[0] - 1) // self.rows)
 
     def steps(self, images: int) -> int:
@@ -84,7 +84,7 @@ class MmaOutputConfig(OfChannels):
 
     @property
     def side_slots(self) -> int:
-        """Slots of an image at a side; as many as it has blocks, or a few more, which nobody reads."""
+        """Slots of an image at a side: its blocks, and perhaps a few unused ones."""
         return SLOTS // self.sides
 
     # The source in shared memory, in words of two columns: channel | image at a side | row | columns from -begin on
@@ -104,7 +104,7 @@ class MmaOutputConfig(OfChannels):
 
     @property
     def side(self) -> int:
-        """Words from side to side: rows of matrices that are read together are in different banks, where they can."""
+        """Words from side to side, with few bank conflicts among rows of matrices that are read together."""
         least = self.rows * self.row
 
         def conflicts(pitch: int) -> int:
@@ -113,7 +113,7 @@ class MmaOutputConfig(OfChannels):
         return min(range(least, least + BANKS, 4), key=lambda pitch: (conflicts(pitch), pitch))
 
     def _conflicts(self, pitch: int, first: int) -> int:
-        """How many of eight slots' rows of a matrix, of 16 bytes each, want the same banks."""
+        """The number of bank conflicts among eight slots' rows of a matrix, of 16 bytes each."""
         slots = [divmod(slot, self.side_slots) for slot in range(first, first + 8)]
         slots = [(min(side, self.sides - 1), min(block, self.blocks - 1)) for side, block in slots]
         places = {side * pitch + block * (BLOCK // 2) for side, block in slots}
@@ -143,5 +143,5 @@ class MmaOutputConfig(OfChannels):
 
     @property
     def shared_bytes(self) -> int:
-        """On its way | source of even and odd steps | output of even and odd steps."""
+        """Copies in flight | source of even and odd steps | output of even and odd steps."""
         return self.raw_bytes + 2 * (self.source_bytes + self.output_bytes)

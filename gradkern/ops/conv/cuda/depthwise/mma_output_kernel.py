@@ -3,24 +3,24 @@ MmaOutputConfig.
 
     O[h, w] = bias + sum over rows k and columns l of taps of F[k, l] * S[h + k - begin, w + l - begin]
 
-Of Y, S is X and F the filter; of dX, S is dY and F the filter read from its end. A channel by itself has no matrices,
-but blocks of 8 columns make some. With all blocks j of a row, of images side by side too, as the rows of a matrix,
+For Y, S is X and F the filter; for dX, S is dY and F the reversed filter. One channel has no matrix product, but blocks
+of 8 columns can form one. With all blocks j of a row, also of images side by side, as the rows of a matrix,
 
     O[h][j, n] = sum over k and c of S[h + k - begin][j, c] * T_k[c, n]     T_k[c, n] = F[k, c - n], zero elsewhere
 
 where S[..][j, c] is column 8 j + c - begin, c from 0 to 15, and n from 0 to 7: a product of 16 x 16 by 16 x 8 for each
-row of taps. T_k does not change, and a thread holds its part of it in two registers.
+row of taps. T_k is constant, and a thread holds its part of it in two registers.
 
-How it goes: a block takes some channels of a run of output rows of all images, a few at a time. Threads copy vectors of
-8 channels to shared memory, each to a place of its own, some steps ahead; then they turn them over, so that two columns
-of one channel make a word. A warp walks down its channels with as many rows of sums as there are rows of taps: a row of
-the source is read once and takes part in all of them. A row of sums that is complete goes to shared memory, from where
-threads take vectors of 8 channels again. One barrier a step is enough, as there are two of everything: its products,
-the turning over of the next step and the writing of the last lie between the same barriers. Half of the warps multiply
-first, so that memory and tensor cores are busy at the same time.
+Algorithm: a block processes some channels of a run of output rows of all images, a few at a time. Threads copy vectors
+of 8 channels to shared memory, each to its own place, some steps ahead. They then transpose them, so that two columns
+of one channel make a word. A warp iterates over its channels with as many rows of sums as there are rows of taps: a row
+of the source is read once and takes part in all of them. A complete row of sums goes to shared memory, from where
+threads read vectors of 8 channels again. One barrier a step is enough, because all arrays have two buffers: a step's
+products, the transposition of the next and the writes of the last are between the same barriers. Half of the warps
+multiply first, so that memory and tensor cores are busy at the same time.
 
-What lies outside the arrays is zero in shared memory: an infinity in S may make NaN of columns next to those that meet
-it. Sums are in float32; tensor cores cut off where others round, of as few products as a filter has taps.
+Elements outside of the arrays are zero in shared memory: an infinity in S may cause NaN in columns next to those that
+need it. Sums are in float32. Tensor cores truncate instead of rounding, but a sum has only as many products as taps.
 """
 
 from __future__ import annotations
@@ -224,12 +224,12 @@ def build(config: MmaOutputConfig) -> Callable[..., None]:
         warp, lane = int32(thread >> 5), int32(thread & 31)
         across, pair = int32(lane >> 2), int32(lane & 3)
         first = int32(warp * WARP_CHANNELS)
-        early = warp & 4 == 0  # half of those that one scheduler has
+        early = warp & 4 == 0  # half of the warps of a scheduler
         first_octet = by_octet(first)
         in_octet = int32(first - first_octet * OCTET)
         slot = int32(lane & (SLOTS - 1))
         slot_side = by_slots(slot)
-        block = int32(min(slot - slot_side * SIDE_SLOTS, BLOCKS - 1))  # the last one's, for sums that nobody reads
+        block = int32(min(slot - slot_side * SIDE_SLOTS, BLOCKS - 1))  # the last one's, for unused sums
         slot_side = int32(min(slot_side, SIDES - 1))
         own = int32(first_octet * OCTET_BYTES + in_octet * CHANNEL + (lane >> 4) * 16)
         own += slot_side * SIDE_BYTES + block * (2 * BLOCK)
@@ -276,7 +276,7 @@ def build(config: MmaOutputConfig) -> Callable[..., None]:
             for n in range(WARP_CHANNELS * LIVE * 4):
                 sums[n] = float32(0)
 
-            # the turning over is one step ahead of the products, the writing one behind: two of each, in turns
+            # the transposition is one step ahead of the products, the writes one behind: two buffers of each
             odd = int32(0)  # of the step that is turned over, from the block's first on
             step = int32(begin - 1)
             while step <= last_step:
@@ -299,7 +299,7 @@ def build(config: MmaOutputConfig) -> Callable[..., None]:
                 if products and not early:
                     rows_of_step(sums, right, added, own_source, own_place)
                 odd, step = even, int32(step + 1)
-            wait_for_all_copies()  # zeros that nobody needs
+            wait_for_all_copies()  # zeros that are not used
             wait_for_block()
             item = int32(item + cuda.gridDim.x)
 

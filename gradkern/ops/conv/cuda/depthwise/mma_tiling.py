@@ -21,11 +21,11 @@ _NO_ROOM = "its rows have no room in shared memory"
 _REGISTERS = 128  # of a thread, at most
 _MANY, _FEW = 32, 16  # channels of a block
 _ROWS = {_MANY: (4, 3, 2), _FEW: (3, 2)}
-"""Rows of an output that such a block may take at a time, what is fastest first."""
+"""Rows of an output that such a block may process at a time, fastest first."""
 
 
 def configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaConfig]:
-    """Those for dW that fit, with many channels in a block first. Raises Unfit where there is none."""
+    """Configs for dW that fit, with many channels in a block first. Raises Unfit if there is none."""
     geometry, across = problem.geometry, SLOTS * BLOCK
     if problem.gradient != "dW":
         raise Unfit("tensor cores compute dW here")
@@ -51,7 +51,7 @@ def configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaConfig]:
 
 
 def output_configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutputConfig]:
-    """Those for dX or Y that fit, what is expected to be fastest first. Raises Unfit where there is none."""
+    """Configs for dX or Y that fit, the fastest predicted first. Raises Unfit if there is none."""
     geometry, of_dX = problem.geometry, problem.gradient == "dX"
     if problem.gradient == "dW":
         raise Unfit("tensor cores compute dX and Y here")
@@ -78,7 +78,7 @@ def output_configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOut
     )
     if not made.sides:
         raise Unfit(f"tensor cores take rows of up to {OUTPUT_SLOTS * BLOCK} columns")
-    # many channels make long accesses, few leave less of the last block without any
+    # many channels make long accesses, few leave less of the last block idle
     few_first = 7 * round_up(problem.channels, _MANY) > 8 * round_up(problem.channels, _FEW)
     found: list[MmaOutputConfig] = []
     for channels in (_FEW, _MANY) if few_first else (_MANY, _FEW):
@@ -94,13 +94,13 @@ def _fits(config: MmaConfig | MmaOutputConfig, device: Device) -> bool:
 
 
 def _resident(config: MmaConfig | MmaOutputConfig, device: Device) -> int:
-    """How many blocks a multiprocessor has at a time."""
+    """The number of resident blocks of a multiprocessor."""
     by_memory = device.shared_bytes // (config.shared_bytes + RESERVED)
     return max(1, min(by_memory, REGISTERS // (_REGISTERS * config.threads)))
 
 
 def _check(problem: DepthwiseProblem, device: Device) -> None:
-    """Raises Unfit for what no kernel on tensor cores takes."""
+    """Raises Unfit for problems that no kernel on tensor cores takes."""
     geometry = problem.geometry
     if problem.dtype not in ("float16", "bfloat16") or not problem.channels_last:
         raise Unfit("tensor cores take channels-last arrays of 16-bit types")

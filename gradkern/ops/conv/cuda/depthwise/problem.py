@@ -1,4 +1,4 @@
-"""A depthwise convolution's dX, dW or Y as its kernels take it: in planes, and with strides that they can walk."""
+"""A depthwise convolution's dX, dW or Y in the terms of its kernels: planes and strides."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["DepthwiseProblem", "Plane"]
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Where the elements of dY (or Y) or X lie; strides, in bytes, are those of images, channels, rows and columns.
-    apart: bytes from plane to plane of an image, 0 where it has one.
+    """The layout of dY (or Y) or X: strides in bytes of images, channels, rows and columns. apart: bytes from plane to
+    plane of an image, 0 for one plane.
     """
 
     strides: tuple[int, int, int, int]
@@ -26,9 +26,9 @@ class Plane:
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseProblem:
-    """geometry is that of a plane: what is per axis is (rows, columns). depth: of the axis along which planes follow
-    each other. W and dW: bytes from channel to channel, and from tap to tap along rows, columns and depth. bias_stride:
-    those of Y's bias, from channel to channel.
+    """geometry: of a plane, with axes (rows, columns). depth: of the axis of planes. W_strides: of W or dW, in bytes
+    from channel to channel and from tap to tap along rows and columns; W_depth_stride: along depth. bias_stride: from
+    channel to channel of Y's bias.
     """
 
     gradient: Literal["dX", "dW", "Y"]
@@ -44,7 +44,7 @@ class DepthwiseProblem:
 
     @classmethod
     def of(cls, problem: Problem) -> DepthwiseProblem:
-        """Raises Unfit where the problem is not one that the kernels solve."""
+        """Raises Unfit for problems that the kernels do not solve."""
         dY, X, W, geometry = problem.dY, problem.X, problem.W, problem.geometry
         if geometry.channels != 1 or geometry.filters != 1:
             raise Unfit("depthwise kernels take one filter for each channel")
@@ -58,7 +58,9 @@ class DepthwiseProblem:
         elif all(each.shape[1] == 1 or each.strides[1] == item for each in (dY, X)):
             last = True
         else:
-            raise Unfit("depthwise kernels take arrays whose channels or columns lie end to end, all the same way")
+            raise Unfit(
+                "depthwise kernels take arrays with contiguous channels or contiguous columns, the same in all arrays"
+            )
         first, *taps = W.strides[0], *(0,) * (3 - geometry.rank), *W.strides[2:]
         lifted = geometry.lifted(3)
         return cls(
@@ -84,7 +86,7 @@ class DepthwiseProblem:
 
 
 def _plane(tensor: Tensor, last: bool) -> Plane:
-    """With three spatial axes; the stride of an axis of one element is what makes the array contiguous."""
+    """With three spatial axes. The stride of an axis of one element is set as in a contiguous array."""
     missing = 5 - len(tensor.shape)
     sizes = (*tensor.shape[:2], *(1,) * missing, *tensor.shape[2:])
     strides = [*tensor.strides[:2], *(0,) * missing, *tensor.strides[2:]]
@@ -93,7 +95,7 @@ def _plane(tensor: Tensor, last: bool) -> Plane:
         if sizes[axis] == 1:
             strides[axis] = expected
         if strides[axis] < 0:
-            raise Unfit("depthwise kernels take arrays whose strides are not negative")
+            raise Unfit("depthwise kernels take arrays without negative strides")
         expected = strides[axis] * sizes[axis]
     image, channel, plane, row, column = strides
     return Plane((image, channel, row, column), tensor.alignment, plane if sizes[2] > 1 else 0)

@@ -1,8 +1,8 @@
-"""Which threads take which elements of a depthwise convolution: a DepthwiseConfig from shapes, types and device.
+"""Chooses a DepthwiseConfig for shapes, types and a device: how elements are assigned to threads.
 
-What counts: few instructions beside the multiply-adds (long strips), few strips that reach outside the array, registers
-for enough warps, and shared memory for enough blocks that some compute while others wait. The weights were fitted to
-times on an H200.
+Good configs have few instructions besides the multiply-adds (large register tiles), few tiles beyond the array,
+registers for enough warps, and shared memory for enough blocks that some compute while others wait. The weights were
+fitted to times on an H200.
 """
 
 from __future__ import annotations
@@ -23,36 +23,38 @@ from gradkern.search.candidate import Unfit
 __all__ = ["REGISTERS", "RESERVED", "config_of", "configs", "depth_of"]
 
 REGISTERS = 65536  # of a multiprocessor, from compute capability 7.5 to 12.0
-RESERVED = 1024  # bytes of shared memory that CUDA keeps of each block, from compute capability 8.0 on
+RESERVED = 1024  # bytes of shared memory that CUDA reserves for each block, from compute capability 8.0 on
 _MOST_THREADS = 256  # of a block
-_MOST_RESIDENT, _MOST_BLOCKS = 1024, 16  # threads and blocks that a multiprocessor of every such device can have
-_OTHER_REGISTERS = 32  # beside strip, taps and window
+_MOST_RESIDENT, _MOST_BLOCKS = 1024, 16  # threads and blocks of a multiprocessor, on every such device
+_OTHER_REGISTERS = 32  # besides tile, taps and window
 _MOST_REGISTERS = 240  # of a thread; the hardware has 255, and the assembler needs some
-_STRIP_START = 300  # instructions of a thread and tile, whatever its strip
-_STRIPS = 3  # of which every way to make blocks is looked at
-_MOST_PAIRS = 384  # threads of a block with two channels each: with more, all of the multiprocessor's wait at once
-_PAIR_TAPS = 9  # of a plane, where a thread may have two channels: more leave their sums no registers
-_IDLE = 1.2  # threads for each that has a channel, from which other numbers of channels are tried
-_CUTS = 4  # of a row that no block can have whole, the longest parts
+_TILE_START = 300  # fixed instructions of a thread and block tile
+_REGISTER_TILES = 3  # for which all blocks are compared
+_MOST_PAIRS = (
+    384  # threads of a block with two channels each: with more, all threads of a multiprocessor wait at the same time
+)
+_PAIR_TAPS = 9  # of a plane, at most, for two channels of a thread: more leave no registers for sums
+_IDLE = 1.2  # threads over threads with a channel, from which other numbers of channels are tried
+_CUTS = 4  # ways to divide a row that does not fit a block, longest parts first
 
 
 def configs(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterator[DepthwiseConfig]:
-    """The most promising configs, the best first, each with other strips than those before. Of several there is one
-    more where it may pay what the weights cannot tell: for dW, a tile on its way while another is computed, be it after
-    them; for an output, to copy the narrow accesses themselves where the others copy whole vectors around them.
+    """The most promising configs, best first, each with another register tile. If several are requested, one more
+    follows for a choice that the model cannot predict: for dW, a second stage; for an output, copies of narrow accesses
+    themselves if the others copy whole vectors around them.
     """
     words = ITEMSIZE[problem.dtype] // 4 or 1
-    strips = [
-        strip
+    tiles = [
+        tile
         for width in _widths(problem)
-        for strip in sorted(_strips(problem, words, width), key=lambda each: each.cost)[:_STRIPS]
+        for tile in sorted(_register_tiles(problem, words, width), key=lambda each: each.cost)[:_REGISTER_TILES]
     ]
-    if not strips:
+    if not tiles:
         rows, columns = problem.geometry.kernel
         raise Unfit(f"a filter of {rows}x{columns} taps has no room in registers")
 
     def ranked(around: bool) -> list[DepthwiseConfig]:
-        found = [each for strip in strips for each in _blocks(problem, strip, device, around)]
+        found = [each for tile in tiles for each in _blocks(problem, tile, device, around)]
         return [config for _, config in sorted(found, key=lambda each: each[0])]
 
     best: dict[tuple[int, int, int], DepthwiseConfig] = {}
@@ -65,7 +67,7 @@ def configs(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterato
     yield from found
     if most > 1 and problem.gradient == "dW" and all(config.stages == 1 for config in found):
         yield from islice((config for config in every if config.stages > 1), 1)
-    elif most > 1 and problem.gradient != "dW" and found[0].source.shifts:
+    elif most > 1 and problem.gradient != "dW" and found[0].halo.shifts:
         yield from islice(ranked(around=False), 1)
 
 
@@ -79,13 +81,13 @@ def config_of(
     width: int = 1,
     around: bool = True,
 ) -> DepthwiseConfig:
-    """The config with these strips, and the widest accesses that the arrays allow; around: where these are narrow,
-    whole vectors around them.
+    """The config with this register tile and the widest accesses that the arrays allow. around: where these are narrow,
+    copy whole vectors around them.
     """
-    source, strip = _roles(problem)
+    halo, tiled = _roles(problem)
     made = DepthwiseConfig(
         depth_of(problem),
-        (source.apart, strip.apart, problem.W_depth_stride),
+        (halo.apart, tiled.apart, problem.W_depth_stride),
         _axis(problem.geometry, problem.gradient, 0, held[0], threads[0]),
         _axis(problem.geometry, problem.gradient, 1, held[1], threads[1]),
         problem.dtype,
@@ -93,8 +95,8 @@ def config_of(
         problem.channels,
         channels,
         stages,
-        source.strides,
-        strip.strides,
+        halo.strides,
+        tiled.strides,
         problem.W_strides,
         (1, 1),
         asynchronous=device.capability >= (8, 0),
@@ -104,29 +106,29 @@ def config_of(
     )
     columns = made.columns
     vectors = (
-        _vector(problem, made, made.source, source, columns.source, columns.threads * columns.step),
-        _vector(problem, made, made.strip, strip, columns.strip, gcd(columns.block, columns.shift)),
+        _vector(problem, made, made.halo, halo, columns.halo, columns.threads * columns.step),
+        _vector(problem, made, made.tiled, tiled, columns.tiled, gcd(columns.block, columns.shift)),
     )
-    # bytes of an access up to which copying whole vectors around it was measured to be faster
+    # bytes of an access up to which copies of whole vectors around it were faster
     narrow = 8 if made.itemsize == 2 and (width > 1 or problem.gradient == "dW") else 4
     around = around and made.asynchronous and problem.channels_last
-    source_around, strip_around = (around and vector * made.itemsize <= narrow for vector in vectors)
-    shifted = source_around, strip_around and problem.gradient == "dW"  # an output is not copied
+    halo_around, tiled_around = (around and vector * made.itemsize <= narrow for vector in vectors)
+    shifted = halo_around, tiled_around and problem.gradient == "dW"  # an output is not copied
     return replace(made, vectors=vectors, shifted=shifted)
 
 
 def _roles(problem: DepthwiseProblem) -> tuple[Plane, Plane]:
-    """The source and the strip, see DepthwiseConfig."""
+    """The halo and the tiled array, see DepthwiseConfig."""
     return (problem.dY, problem.X) if problem.gradient == "dX" else (problem.X, problem.dY)
 
 
 def _axis(geometry: Geometry, gradient: Literal["dX", "dW", "Y"], index: int, held: int, threads: int) -> Axis:
     data, out = geometry.spatial[index], geometry.out[index]
-    strip, source = (data, out) if gradient == "dX" else (out, data)
+    tiled, halo = (data, out) if gradient == "dX" else (out, data)
     return Axis(
         gradient,
-        strip,
-        source,
+        tiled,
+        halo,
         geometry.kernel[index],
         geometry.strides[index],
         geometry.dilations[index],
@@ -137,15 +139,15 @@ def _axis(geometry: Geometry, gradient: Literal["dX", "dW", "Y"], index: int, he
 
 
 def depth_of(problem: DepthwiseProblem) -> Axis:
-    """How planes follow each other."""
+    """The axis of planes."""
     return _axis(problem.depth, problem.gradient, 0, 1, 1)
 
 
 def _vector(
     problem: DepthwiseProblem, config: DepthwiseConfig, tile: SharedTile | None, plane: Plane, columns: int, apart: int
 ) -> int:
-    """Elements that one access to global memory may take. Where the columns are cut into tiles, these are `apart`
-    elements apart; those of an output begin at multiples of that, so that no vector is in two tiles.
+    """Elements of one access to global memory. If columns are divided into tiles, these are `apart` elements apart;
+    tiles of an output begin at multiples of it, so that no vector is in two tiles.
     """
     strides = plane.strides
     vector = 16 // config.itemsize
@@ -167,17 +169,17 @@ def _vector(
 
 
 @dataclass(frozen=True, slots=True)
-class _Strip:
+class _RegisterTile:
     instructions: float  # of a thread and image
-    cost: float  # the same for all threads of a plane
+    cost: float  # for all threads of a plane
     held: tuple[int, int]
     registers: int
     width: int
 
 
 def _widths(problem: DepthwiseProblem) -> tuple[int, ...]:
-    """How many channels a thread may take: two of 16 bits, where there are enough for most threads of a warp to have
-    some of one position, and where that is faster.
+    """Numbers of channels of a thread to try: two of 16 bits if most threads of a warp then have channels of one
+    position, and if that is faster.
     """
     geometry, arrays = problem.geometry, (problem.dY, problem.X)
     words = problem.channels_last and ITEMSIZE[problem.dtype] == 2 and problem.channels % 2 == 0
@@ -186,8 +188,8 @@ def _widths(problem: DepthwiseProblem) -> tuple[int, ...]:
     return (1, 2) if words and all(step % 4 == 0 for step in steps) and faster else (1,)
 
 
-def _strips(problem: DepthwiseProblem, words: int, width: int) -> Iterator[_Strip]:
-    """Every strip a thread may hold."""
+def _register_tiles(problem: DepthwiseProblem, words: int, width: int) -> Iterator[_RegisterTile]:
+    """Every register tile that fits."""
     geometry = problem.geometry
     units, sizes = (geometry.strides, geometry.spatial) if problem.gradient == "dX" else ((1, 1), geometry.out)
     lengths = [
@@ -209,27 +211,27 @@ def _strips(problem: DepthwiseProblem, words: int, width: int) -> Iterator[_Stri
         if not problem.channels_last:
             loads *= _ways(columns, words)
         multiply_adds = len(rows.meets) * len(columns.meets) * (2 if words == 2 else 1) * width
-        each = multiply_adds + loads + 3 * convert * held[0] * held[1] + _STRIP_START
+        each = multiply_adds + loads + 3 * convert * held[0] * held[1] + _TILE_START
         cost = each * threads[0] * threads[1] / width * _few(REGISTERS // (32 * registers))
-        yield _Strip(each, cost, (held[0], held[1]), registers, width)
+        yield _RegisterTile(each, cost, (held[0], held[1]), registers, width)
 
 
 def _ways(columns: Axis, words: int) -> float:
-    """How many of a bank's words neighbouring threads of a row ask for at once."""
+    """The number of words of one bank that neighbouring threads of a row request at the same time."""
     near = min(columns.threads, 32 // words)
     banks = [thread * columns.step * words % 32 for thread in range(near)]
     return max(banks.count(bank) for bank in banks)
 
 
 def _blocks(
-    problem: DepthwiseProblem, strip: _Strip, device: Device, around: bool
+    problem: DepthwiseProblem, tile: _RegisterTile, device: Device, around: bool
 ) -> Iterator[tuple[float, DepthwiseConfig]]:
-    """How many strips and channels a block may take, and how many tiles wait in shared memory: (cost, config)."""
-    axes = [_axis(problem.geometry, problem.gradient, index, each, 1) for index, each in enumerate(strip.held)]
+    """Configs with this register tile, for all numbers of threads, channels and stages: (cost, config)."""
+    axes = [_axis(problem.geometry, problem.gradient, index, each, 1) for index, each in enumerate(tile.held)]
     whole = axes[0].tiles, axes[1].tiles
-    resident = min(_MOST_RESIDENT, REGISTERS // max(64, strip.registers + 8) // 32 * 32)
-    for (threads, channels), stages in product(_threads(problem, whole, strip.width, around), (2, 1)):
-        config = config_of(problem, strip.held, threads, channels, stages, device, strip.width, around)
+    resident = min(_MOST_RESIDENT, REGISTERS // max(64, tile.registers + 8) // 32 * 32)
+    for (threads, channels), stages in product(_threads(problem, whole, tile.width, around), (2, 1)):
+        config = config_of(problem, tile.held, threads, channels, stages, device, tile.width, around)
         blocks = min(
             device.shared_bytes // (config.shared_bytes + RESERVED), max(1, resident // config.threads), _MOST_BLOCKS
         )
@@ -239,19 +241,19 @@ def _blocks(
         used = problem.channels / (config.groups * channels) * config.threads / (32 * warps)
         for index, axis in enumerate((config.rows, config.columns)):
             used *= whole[index] / (axis.tiles * axis.threads)
-        copies = sum(_copies(config, each) for each in (config.source, config.strip) if each)
-        # two channels of a thread have more to do for what a block copies, and wait longer where nothing is ahead
-        copying, waiting = (1, (0.5, 0.3)) if strip.width == 1 else (0.5, (0.8, 0.2))
+        copies = sum(_copies(config, each) for each in (config.halo, config.tiled) if each)
+        # with two channels a thread computes more for each copy, and waits longer without a second stage
+        copying, waiting = (1, (0.5, 0.3)) if tile.width == 1 else (0.5, (0.8, 0.2))
         scattered = 1.0
-        if problem.channels_last:  # the channels of a position are one run of bytes, and whole rows of strips are best
+        if problem.channels_last:  # channels of a position are contiguous, and whole rows of tiles are best
             scattered = 1 + 16 / (channels * config.itemsize) + (0.5 if config.columns.tiles > 1 else 0)
         passing = _few(blocks * warps) + waiting[stages - 1] / blocks
-        cost = strip.cost * (1 + copying * copies / strip.instructions) / used * passing * scattered
+        cost = tile.cost * (1 + copying * copies / tile.instructions) / used * passing * scattered
         yield cost, config.resident(max(1, min(blocks, resident // config.threads)))
 
 
 def _copies(config: DepthwiseConfig, tile: SharedTile) -> float:
-    """Instructions with which a thread copies its part of a tile between global and shared memory."""
+    """Instructions of a thread for copying its part of a block tile between global and shared memory."""
     if tile.flat:
         return 10 * tile.elements / tile.vector / config.threads
     line = max(1, tile.columns * tile.step // tile.vector)
@@ -260,14 +262,14 @@ def _copies(config: DepthwiseConfig, tile: SharedTile) -> float:
 
 
 def _few(warps: int) -> float:
-    """How much longer all takes where a multiprocessor has few warps."""
+    """Factor of the time for a multiprocessor with few warps."""
     return 1 + 3 / max(1, warps)
 
 
 def _threads(
     problem: DepthwiseProblem, whole: tuple[int, int], width: int, around: bool
 ) -> Iterator[tuple[tuple[int, int], int]]:
-    """(rows, columns) of strips and channels that a block may have."""
+    """Threads (rows, columns) and channels of a block, all choices."""
     if problem.channels_last:
         for channels in _channels(problem, width, around):
             most = 2 * _MOST_THREADS if width == 1 else _MOST_PAIRS
@@ -276,21 +278,21 @@ def _threads(
                     yield (down, across), channels
         return
     rows = [whole[1]]
-    if whole[1] > 2 * _MOST_THREADS:  # a row of these is cut: elements where two tiles meet are read twice
+    if whole[1] > 2 * _MOST_THREADS:  # a row is divided: elements at the border of two tiles are read twice
         rows = [each for each in _parts(whole[1]) if each <= 2 * _MOST_THREADS][:_CUTS]
     for down, across in product(_parts(whole[0]), rows):
-        strips = down * across
-        if strips > 2 * _MOST_THREADS or (down < whole[0] and strips < 64):
+        channel_threads = down * across
+        if channel_threads > 2 * _MOST_THREADS or (down < whole[0] and channel_threads < 64):
             continue
-        most = min(problem.channels, max(1, _MOST_THREADS // strips))
+        most = min(problem.channels, max(1, _MOST_THREADS // channel_threads))
         for channels in range(1, most + 1):
             if channels == most or problem.channels % channels == 0:
                 yield (down, across), channels
 
 
 def _channels(problem: DepthwiseProblem, width: int, around: bool) -> list[int]:
-    """Of a block, where they are the last axis: whole vectors and warps. Where vectors go around them any number is as
-    good, and what these would leave idle counts.
+    """Numbers of channels of a block for channels-last arrays: whole vectors and warps. If vectors around channels are
+    copied, any number is possible, and idle threads decide.
     """
     channels = problem.channels
     if channels <= 16:
@@ -305,7 +307,7 @@ def _channels(problem: DepthwiseProblem, width: int, around: bool) -> list[int]:
 
 
 def _parts(count: int) -> list[int]:
-    """What `count` may be cut into evenly: one part, two, ..."""
+    """Sizes of the parts of `count` in one part, two, ..."""
     return sorted({-(-count // parts) for parts in range(1, count + 1)}, reverse=True)
 
 

@@ -1,6 +1,4 @@
-"""From vectors of eight channels, as they lie in memory, to words of two numbers of one channel, as tensor cores take
-them.
-"""
+"""From vectors of eight channels, as in memory, to words of two numbers of a channel, operands of tensor cores."""
 
 from __future__ import annotations
 
@@ -16,9 +14,9 @@ __all__ = ["turner"]
 
 
 def turner(raw_pitch: int, channel_pitch: int, partner: int) -> Callable[..., None]:
-    """turn(to, raw): of the four vectors at `raw`, raw_pitch bytes apart, two make a word for each of their channels: 0
-    and `partner`, and the other two the next word. Channels are channel_pitch bytes apart from `to` on. All 16-bit
-    types, in shared memory.
+    """turn(to, raw): transposes the four vectors at `raw`, raw_pitch bytes apart. Vectors 0 and `partner` make one word
+    for each of their channels, and the other two the next word. Channels are channel_pitch bytes apart from `to` on.
+    All 16-bit types, in shared memory.
     """
     load_vector, store_two = i.word_loader("shared", 16), i.word_storer("shared", 8)
     SECOND, THIRD = 4 * partner, 4 * (3 - partner)
