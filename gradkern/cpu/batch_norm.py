@@ -9,7 +9,7 @@ For planes, where a run of elements is all of one channel, and for columns, wher
 `variance` is the inverse standard deviation itself where `epsilon` is None.
 
 Both sums may cancel, and with a constant D they leave nothing but what the mean was rounded by. Sums over planes of
-float32 are therefore in float64, which takes no longer; over columns it would take a tenth more: they are not.
+float32 are therefore in float64, at no cost in time. Sums over columns are not: they would take a tenth longer.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ class Reduce:
 
     inputs holds Numba's types of D, X, scale, mean and variance, dX is that of dX or none; totals the element types of
     the sums of scale and bias, None for one that is not wanted. Inputs that what is wanted does not depend on are no
-    part of the kernel, which then serves all their types.
+    part of the kernel: it then serves all their types.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class Reduce:
 
 
 class Apply:
-    """The second pass, where the statistics are those of the batch: dX from D, X and both sums, which are float64.
+    """The second pass, where the statistics are those of the batch: dX from D, X and both sums in float64.
 
     summing: the sums are written, not read, in the same pass; of runs of whole channels.
     """

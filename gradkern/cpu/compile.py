@@ -50,7 +50,7 @@ __all__ = [
     "widest_vectors",
 ]
 
-# Sums may be reordered, which vector code needs, and a zero's sign is free. Nothing lets LLVM forget NaN or Inf. Not
+# Sums may be reordered (vector code needs it), and a zero's sign is free. Nothing lets LLVM forget NaN or Inf. Not
 # "contract": a - b must be 0 where a and b are the same product, and is not when only one of them is rounded.
 FASTMATH = {"reassoc", "nsz"}
 # Numba's own wrappers: kernels are called from Python, by the one, and nothing by the other, a C callback. A function
@@ -68,7 +68,7 @@ REORDERED: Any = {**INLINE, "fastmath": FASTMATH}
 # For parts that do nothing but sums: products may be added unrounded.
 SUMMING: Any = {**REORDERED, "fastmath": FASTMATH | {"contract"}}
 
-_OTHERS_COMPILE = 60.0  # seconds that a kernel which another process compiles is waited for
+_OTHERS_COMPILE = 60.0  # seconds to wait for a kernel that another process compiles
 
 settings: Any = config  # whose names Numba makes at import
 working_folder.do_without(ir.Loc)
@@ -81,7 +81,7 @@ cast(Any, numba).typeof(np.empty(0))  # imports numpy.ma, as else the first kern
 class Kernel:
     """A kernel's Python function, and its compiled form for each tuple of argument types asked for.
 
-    `kernel(*types)` compiles on first use and returns the compiled function, which takes arrays of exactly those types.
+    `kernel(*types)` compiles on first use and returns the compiled function, for arrays of exactly those types.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -167,7 +167,7 @@ def _alone(path: Path | None) -> contextlib.AbstractContextManager[object]:
 
 
 class _Cache:
-    """One file, with the methods by which Numba's compiler asks for a function and hands one over; None: no file."""
+    """One file, with the methods that Numba's compiler calls to load and to store a function; None: no file."""
 
     def __init__(self, path: Path | None) -> None:
         self.cache_path = path

@@ -121,7 +121,7 @@ def zeros(array: Any, size: int) -> Any:
 
 
 def summand(array: Any, output: Any, value: float) -> Any:
-    """`value` in the type in which sums over `array`'s elements are built up.
+    """`value` in the type of sums over `array`'s elements.
 
     It is float64 for float32, too, where nothing is written beside the sums (`output` is None), for then it costs no
     time: products of two elements are exact in it, and sums whose terms cancel keep their digits.

@@ -1,6 +1,6 @@
 """exp, GELU and its gradients for kernels.
 
-In float32 they are plain arithmetic without branches, which LLVM turns into vector code; without Intel's SVML it calls
+In float32 they are plain arithmetic without branches, and LLVM makes vector code of it; without Intel's SVML it calls
 the C library for each element of math.exp and math.erf. float64 does call the C library: the true functions.
 
 The float32 polynomials were fitted with mpmath at 40 digits by least squares on 400 Chebyshev nodes, reweighted until

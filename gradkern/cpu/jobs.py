@@ -169,7 +169,7 @@ def _yield_core(typing: Any) -> Any:
 def _task(queue: int, number: int, with_helpers: bool) -> int:
     """The task that is given out as this number, or -1. The tasks are cut into as many ranges as there are threads, and
     given out from each in turn: then a thread mostly goes on where it was, its caches know what comes, and it seldom
-    writes to a line of the cache to which another writes.
+    writes to a cache line that another writes, too.
     """
     tasks = _read(queue, _TASKS)
     if number >= tasks:

@@ -79,7 +79,7 @@ class Runs:
 
     @staticmethod
     def of_tensor(tensor: Tensor, is_channel: Sequence[bool]) -> tuple[tuple[int, ...] | None, Runs]:
-        """The memory order in which the kernels take a tensor, and its runs in that order."""
+        """The memory order of a tensor in the kernels, and its runs in that order."""
         order = _memory_order(tensor, is_channel)
         axes = range(len(tensor.shape)) if order is None else order
         return order, Runs.of([tensor.shape[axis] for axis in axes], [is_channel[axis] for axis in axes])
@@ -136,7 +136,7 @@ def plane_task(
     reduced_per_task: int,
     run_per_task: int,
 ) -> tuple[int, int, int, int, int, int, int]:
-    """Of a task of planes: its part of the reduced axes and the run, which is a row of partial sums; and its channels,
+    """Of a task of planes: its part of the reduced axes and the run, together a row of partial sums; and its channels,
     its runs of each and its elements of each run, from the first to behind the last.
     """
     channel_parts = (channels + channels_per_task - 1) // channels_per_task

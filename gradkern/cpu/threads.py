@@ -68,7 +68,7 @@ def _serve(queue: Any, mailbox: int, times: int) -> None:
 
 
 class _Pool:
-    """Helper threads. They are Python's, which so knows how to end them and that a child after a fork has none."""
+    """Helper threads. They are Python's: the interpreter ends them, and knows that a forked child has none."""
 
     def __init__(self) -> None:
         self._mailboxes = np.zeros((max(threads() - 1, 1), MAILBOX), np.int64)

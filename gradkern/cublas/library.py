@@ -4,7 +4,7 @@ nvmath's bindings load libcublas of the driver's CUDA major with cuda-pathfinder
 already (PyTorch's), else the one of the nvidia-cublas wheel that cuDNN's wheel brings, else the system's.
 
 The same call gives the same bits, as cuBLAS documents it: for one version and one kind of device, where every stream
-has a workspace of its own and atomics are off, which is the default. Here the workspace is the caller's.
+has a workspace of its own and atomics are off, the default. Here the workspace is the caller's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Handle:
         self._used: tuple[int, int, int] | None = None
         with wrapped("creating a handle"):
             self.address: int = self.cublas.create()
-            mode = self.cublas.Math.DISALLOW_REDUCED_PRECISION_REDUCTION  # and DEFAULT_MATH, which is 0
+            mode = self.cublas.Math.DISALLOW_REDUCED_PRECISION_REDUCTION  # and DEFAULT_MATH, 0
             self.cublas.set_math_mode(self.address, mode)
 
     def use(self, stream: int, workspace: int, size: int) -> int:

@@ -1,7 +1,7 @@
 """A matrix product on arrays as they lie, from strides to the arguments of cuBLAS.
 
 cuBLAS knows matrices by their columns: elements of a column are adjacent, columns lie a leading dimension apart. A
-matrix of ours has any two strides of which one is 1; whether it, or its transpose, is what cuBLAS sees follows.
+matrix of ours has two strides, one of them 1; these determine whether cuBLAS gets it or its transpose.
 """
 
 from __future__ import annotations

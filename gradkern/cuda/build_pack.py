@@ -53,7 +53,7 @@ def is_current(path: Path, calls: str) -> bool:
 
 
 def earlier(path: Path) -> dict[str, Compiled]:
-    """The kernels of the pack in a file, by their specs' digests, which tell the sources; none of other compilers."""
+    """The kernels of the pack in a file, by the digests of their specs; none if other compilers made it."""
     try:
         with closing(Pack(path)) as found:
             same = found.about.compilers == cache.versions()

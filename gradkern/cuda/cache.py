@@ -52,7 +52,7 @@ def key_of(module: str, description: str, capability: tuple[int, int]) -> str:
 
 def has(key: str) -> bool:
     """Whether there is a kernel of this key."""
-    return key in _held or os.path.exists(_path(key))  # which raises of no folder
+    return key in _held or os.path.exists(_path(key))  # never raises for a missing folder
 
 
 def load(key: str) -> Compiled | None:

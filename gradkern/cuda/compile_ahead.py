@@ -17,7 +17,7 @@ __all__ = ["Show", "compile_ahead", "for_plans", "missing"]
 
 Result = tuple[KernelSpec, Compiled | None]
 Show = Callable[[Iterable[Result], int], Iterable[Result]]
-"""Goes through results as they come, of which there will be so many, and shows how far they are."""
+"""Iterates over results as they come, of a known number, and shows the progress."""
 
 _OTHERS = 60.0  # seconds to wait for what another process compiles
 _one_at_a_time = locks.lock()
@@ -73,7 +73,7 @@ def _unless_others_do(worker: Worker, spec: KernelSpec) -> Compiled | None:
     with cache.alone_with(key, 0) as alone:
         if not alone:
             return None
-        kernel = cache.load(key)  # which another process may have compiled meanwhile
+        kernel = cache.load(key)  # another process may have compiled it meanwhile
         if kernel is None:
             kernel = worker.compile(spec)
             cache.hold(key, kernel)

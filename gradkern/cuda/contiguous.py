@@ -25,7 +25,7 @@ driver: Any = import_module("cuda.bindings.driver")  # it has no types
 __all__ = ["Gathered", "copy_arguments", "copy_launch", "wrap"]
 
 _MOST_AXES = 8  # of an array
-_BATCH_AXES = _MOST_AXES - 2  # of which two are a tile's
+_BATCH_AXES = _MOST_AXES - 2  # besides the two of a tile
 _THREADS, _BLOCKS = 256, 4  # of a block; of a multiprocessor, at least
 _IN_FLIGHT = 64 * _THREADS  # bytes that a block's threads have under way at once, and a tile's if it is not turned
 _SHARED, _SIDE = 18 * 1024, 128  # of a turned tile: bytes with its gaps, and elements of its longer side
@@ -34,7 +34,7 @@ Order = tuple[int, ...]
 
 
 def wrap(call: Call, make: Callable[[Call], Plan], names: tuple[str, ...] = ()) -> Plan | None:
-    """The plan of a call of which these arrays, or those with gaps or in another order than the rest, are copied; None
+    """The plan of a call with copies of these arrays, or of those with gaps or in another order than the rest; None
     where there are none.
     """
     if names:

@@ -57,7 +57,7 @@ def check(answer: tuple[Any, ...], doing: str) -> Any:
 class Device:
     """What a kernel's shape may depend on.
 
-    processors: the multiprocessors that kernels may fill; margin: those beside, which they leave free
+    processors: the multiprocessors that kernels may fill; margin: other multiprocessors, left free
     """
 
     index: int
@@ -120,7 +120,7 @@ def identity(index: int) -> tuple[str, str]:
     """The device's name, and its driver: what a measurement holds for."""
     handle = check(driver.cuDeviceGet(get_device(index).index), f"looking for device {index}")
     name = check(driver.cuDeviceGetName(256, handle), "reading a device's name").split(b"\0")[0].decode()
-    try:  # the driver itself tells only which CUDA it runs
+    try:  # the driver itself reports only its CUDA version
         release = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
     except (OSError, IndexError):
         release = ""

@@ -1,4 +1,4 @@
-"""Planning without compiling, on a device that need not be there: which kernels would calls need?
+"""Planning without compiling, on a device that need not exist: collects the kernels that calls would need.
 
 Within `dry_run(device)` plans are made as always, by the same planner and the same modules of operators, for a device
 that is described; but `kernel_of` writes down each kernel's spec in place of compiling and loading it, and where a
@@ -20,12 +20,12 @@ __all__ = ["DryRunDevice", "UnloadedKernel", "dry_run"]
 
 @dataclass(frozen=True, slots=True)
 class DryRunDevice(Device):
-    """A device on which nothing is loaded. specs: the kernels that were asked for, in that order, each once.
+    """A device that loads nothing. specs: the requested kernels in order, each once.
 
     there: whether it stands for the device of this machine with that index, so that results of searches on it hold.
     """
 
-    context: Any = 1  # which is no context
+    context: Any = 1  # not a context
     there: bool = False
     specs: dict[KernelSpec, None] = field(default_factory=dict[KernelSpec, None], compare=False)
 

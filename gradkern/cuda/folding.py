@@ -2,7 +2,7 @@
 
 Kernels are closures over the constants of their config, and half of their statements are for other configs. Numba
 prunes them after it has inlined, renamed and analysed them; taken out of the source they cost nothing. `folded` reads a
-function's source and gives a function of the same arguments in which
+function's source and returns a function with the same arguments, where
 
     a closure's or a module's number, truth value, text or None is written in place of its name
     arithmetic and comparisons of constants are done; `and`, `or` (of truth values), `if` and `while` are decided
@@ -141,7 +141,7 @@ def _value(node: ast.AST) -> Any:
 
 
 class _Round(ast.NodeTransformer):
-    """Visits statements in lists, which a visit may make longer or shorter."""
+    """Visits statements in lists; a visit may change a list's length."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names

@@ -6,11 +6,11 @@
                       overloads) are left out, and analyses that only they need
     lowering          looks nothing up twice: see `lowering`
     flags             are compared as what was set of them; Numba builds a dictionary of all 26, thousands of times
-    devices           get the same LLVM IR, which is made once for all of them
+    devices           share one LLVM IR
     garbage           is not collected meanwhile: the compiler makes millions of objects that live to its end
 
 None of this patches Numba; but the names imported here are not documented. `compile` imports this module only with the
-releases it was tested with, and falls back to `numba.cuda.compile`, which makes the same kernels more slowly.
+releases it was tested with, and falls back to `numba.cuda.compile`: the same kernels, more slowly.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Kernels, from what they are made of to loaded ones, and their launches through cuLaunchKernelEx, with everything that
-does not change kept ready.
+"""Loads kernels, from the cache or compiled, and launches them through cuLaunchKernelEx. Constant arguments are
+prepared once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _loaded: dict[tuple[str, Device], Kernel] = {}
 
 
 class Kernel:
-    """A kernel loaded on a device: how many of its blocks are resident follows from that device's margin, too."""
+    """A kernel loaded on a device. The number of its resident blocks also depends on the device's margin."""
 
     def __init__(self, compiled: Compiled, device: Device, shared_bytes: int, cluster: int = 1) -> None:
         self.device = device
@@ -50,12 +50,12 @@ class Kernel:
             if shared_bytes > 48 * 1024:
                 what = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 check(driver.cuFuncSetAttribute(self.function, what, shared_bytes), "asking for shared memory")
-            if cluster > 8:  # before the occupancy is asked for, or the driver refuses
+            if cluster > 8:  # before the occupancy query, else the driver refuses
                 what = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
                 check(driver.cuFuncSetAttribute(self.function, what, 1), "asking for a large cluster")
 
     def resident_blocks(self, threads: int, cluster: int = 1) -> int:
-        """How many blocks the device runs at the same time, beside others' in its margin."""
+        """The number of blocks that are resident on the device at a time, outside of its margin."""
         with activate(self.device):
             if cluster == 1:
                 each = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, self.shared_bytes)
@@ -64,7 +64,7 @@ class Kernel:
                 self.device.processors // cluster * cluster, threads, self.shared_bytes, cluster, False
             )
             count = driver.cuOccupancyMaxActiveClusters(self.function, config)
-            # of the whole device: a margin takes its share, but more of them where others' blocks lie scattered
+            # of the whole device: a margin reduces it proportionally, or more where other kernels' blocks are scattered
             clusters = int(check(count, "asking for the clusters"))
             return clusters * self.device.processors // (self.device.processors + self.device.margin) * cluster
 
@@ -74,8 +74,8 @@ _PROBE = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry probe(
 
 @functools.cache
 def resident_clusters(device: Device, cluster: int, threads: int) -> int:
-    """How many clusters of so many blocks a device from compute capability 9.0 on runs at the same time, where a block
-    takes all shared memory of a multiprocessor: a cluster's must lie side by side, and not all can.
+    """The number of resident clusters of this size on a device of compute capability 9.0 or newer, if a block takes all
+    shared memory of a multiprocessor. A cluster's multiprocessors must be neighbours, so that some may stay idle.
     """
     if isinstance(device, DryRunDevice):
         return device.processors // cluster
@@ -84,7 +84,7 @@ def resident_clusters(device: Device, cluster: int, threads: int) -> int:
 
 
 class KernelConfig(Protocol):
-    """A kernel's constants, from which follow its name in a profiler and what one block takes of a multiprocessor."""
+    """A kernel's compile-time constants, with its name in a profiler and the resources of a block."""
 
     @property
     def name(self) -> str: ...
@@ -102,7 +102,7 @@ class KernelConfig(Protocol):
 def kernel_of_config(
     device: Device, builder: str, config: KernelConfig, *more: Any, arguments: int, cluster: int = 1
 ) -> Kernel:
-    """`kernel_of` the constants `config` and `more`, with the name, the threads and the memory of the config."""
+    """`kernel_of` with the constants `config` and `more`, and the name, threads and shared memory of the config."""
     return kernel_of(
         device,
         builder,
@@ -128,12 +128,12 @@ def kernel_of(
     shared_bytes: int = 0,
     cluster: int = 1,
 ) -> Kernel:
-    """The kernel that the builder makes of these constants, on the device: loaded once in a process for each SM margin,
-    and compiled only where neither a pack nor the cache on disk has it. A pack comes first: the same machine code runs
+    """The builder's kernel for these constants, loaded on the device: once in a process for each SM margin. It is
+    compiled only if neither a pack nor the cache on disk has it. A pack comes first, so that the same machine code runs
     whether the cache is empty or not.
 
-    builder, constants: as in KernelSpec. With the module's sources they are all that the machine code depends on, and
-    `name`, `shared_bytes` and `cluster` follow from them.
+    builder, constants: as in KernelSpec. The machine code depends on these and on the module's sources only; `name`,
+    `shared_bytes` and `cluster` follow from them.
     """
 
     spec = KernelSpec(builder, constants, name, arguments, threads, blocks_per_processor, device.capability)
@@ -143,7 +143,7 @@ def kernel_of(
     key = cache.key_of(spec.module, spec.description, spec.capability)
 
     def compiled() -> Compiled:
-        with activate(device):  # which a linker may need, in whatever thread
+        with activate(device):  # a linker may need the context, in any thread
             return spec.compile()
 
     with _lock:

@@ -73,7 +73,7 @@ class TargetContext(CUDATargetContext):
         if found is None:
             try:
                 found = CUDATargetContext.get_function(self, fn, sig, False)
-            except NotImplementedError:  # an intrinsic, which is declared as it is typed
+            except NotImplementedError:  # an intrinsic: it is declared when it is typed
                 self.renew()
                 found = CUDATargetContext.get_function(self, fn, sig, False)
             if len(self._implementations) >= _MOST:
@@ -171,7 +171,7 @@ class Lower(CUDALower):
 
     def _operator(self, does: Any, signature: Any, operands: Sequence[Any], result: Any) -> Any:
         typing = self.context.typing_context
-        function = typing.resolve_value_type(does)  # of += that of +, which need not have been resolved before
+        function = typing.resolve_value_type(does)  # for += the one of +, perhaps not resolved before
         signature = typing.resolve_function_type(function, signature.args, {})
         given = [self._cast_var(each, kind) for each, kind in zip(operands, signature.args, strict=True)]
         made = self.context.get_function(function, signature)(self.builder, given)

@@ -2,7 +2,7 @@
 
 A cooperative launch, as of most gradients with sums, begins only where all its blocks fit at the same time: where
 another stream's kernel holds one multiprocessor of those it is planned for, it waits until that kernel ends. NCCL's
-hold theirs for as long as they exchange gradients with other processes, which is most of a backward pass.
+hold theirs for as long as they exchange gradients with other processes: most of a backward pass.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["VARIABLE", "asked", "sm_margin"]
 VARIABLE = "GRADKERN_SM_MARGIN"
 _NCCL_BLOCKS = 24
 """Of NCCL's collectives, each on a multiprocessor of its own, by default and at most: for A100 and H100 joined by
-NVLink, and so H200, which has H100's links, its log says "24 coll channels", and 16 or none of multicast (NVLS).
+NVLink, and so H200, with H100's links, its log says "24 coll channels", and 16 or none of multicast (NVLS).
 """
 _MOST = 1 / 4  # of a device's multiprocessors, by default: smaller ones have fewer links, or none
 

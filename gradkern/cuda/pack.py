@@ -1,4 +1,4 @@
-"""A pack: one file with the compiled kernels of many calls for one architecture, of which each can be read alone.
+"""A pack: one file with the compiled kernels of many calls for one architecture, each readable by itself.
 
 A file is: magic, SHA-256 of the head, lengths of the head's two parts, head, kernels. The head is what the pack says of
 itself (JSON), then a record of 80 bytes for each kernel, sorted: its spec's digest, the SHA-256 of what is stored,
@@ -28,7 +28,7 @@ __all__ = ["About", "Pack", "about_of", "build"]
 _MAGIC = b"gradkern pack 1\n"
 _START = struct.Struct("<16s32sII")  # magic, digest, bytes that say what the pack is, kernels
 _RECORD = struct.Struct("<32s32sQII")  # spec's digest, stored's digest, offset, bytes stored, bytes of the kernel
-_MOST = 1 << 26  # bytes of a head, or of a kernel, of which the largest have 1 << 18: what is more is damage
+_MOST = 1 << 26  # bytes of a head, or of a kernel (the largest have 1 << 18): a larger value means damage
 _LEVEL = 9
 
 
@@ -40,7 +40,7 @@ class About:
     sources     the digest of the sources of all its kernels, and `modules` the builders' modules that these begin at
     compilers   the versions that compiled it
     kernels     how many there are
-    ptx         they are PTX, which drivers of newer GPUs compile, and no machine code
+    ptx         they are PTX, compiled by drivers of newer GPUs, not machine code
     calls       a digest of the calls that they are for
     """
 

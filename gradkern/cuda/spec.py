@@ -1,4 +1,4 @@
-"""A kernel before it is compiled: what it is made of, in words that are the same in every process and machine."""
+"""A kernel before it is compiled: a description that is the same in every process and on every machine."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gradkern.system import sources
 
 __all__ = ["KernelSpec", "source_digest"]
 
-_COMPILING = "gradkern.cuda.compile"  # whose sources enter the machine code of every kernel
+_COMPILING = "gradkern.cuda.compile"  # every kernel's machine code depends on its sources
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """All that a kernel's machine code depends on, but for the versions of the compilers.
+    """All that a kernel's machine code depends on, except the versions of the compilers.
 
-    builder: "module:function", by name, as its module imports Numba, which no process with a full cache should load.
-    constants: strings, numbers, None, and dataclasses of those and of sets, with which the builder is called.
+    builder: "module:function", by name: its module imports Numba, and processes with a full cache do not load Numba.
+    constants: the builder's arguments: strings, numbers, None, and dataclasses of these and of sets.
     """
 
     builder: str
@@ -31,7 +31,7 @@ class KernelSpec:
     threads: int
     blocks_per_processor: int
     capability: tuple[int, int]
-    ptx: bool = False  # to be compiled no further than to PTX, which the driver of any newer GPU compiles
+    ptx: bool = False  # compiled to PTX only; the driver of any newer GPU compiles it
 
     @property
     def module(self) -> str:
@@ -70,7 +70,7 @@ def source_digest(*modules: str) -> str:
 
 
 def _described(constant: Any) -> str:
-    """The same in every process, which the repr of a set is not."""
+    """A representation that is the same in every process, unlike the repr of a set."""
     if not is_dataclass(constant):
         return repr(constant)
     values: dict[str, Any] = {each.name: getattr(constant, each.name) for each in fields(constant)}

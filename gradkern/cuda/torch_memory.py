@@ -20,7 +20,8 @@ driver: Any = import_module("cuda.bindings.driver")  # it has no types
 __all__ = ["LARGE", "borrow", "give_back"]
 
 LARGE = 32 << 20
-"""Bytes of a workspace up to which it is scratch memory, which costs a call nothing: the most that cuBLAS asks for."""
+"""Bytes of a workspace, at most, for the stream's scratch memory, free of cost for a call: the most that cuBLAS needs.
+"""
 
 
 def borrow(device: Device, stream: int, size: int) -> int | None:

@@ -31,9 +31,9 @@ __all__ = ["WorkerError", "available", "close_idle", "compiled", "cores"]
 _START = 60.0  # seconds until a worker says that it is there
 _PATIENCE = 180.0  # seconds for one kernel: they take one or two
 _LONGEST = 1 << 28  # bytes of an answer
-_KEPT = 20.0  # seconds without work, after which none is given any: it ends by itself after three times as many
+_KEPT = 20.0  # seconds without work, at most, for getting more: a worker ends by itself after three times as many
 _MOST = 16  # workers: each takes 300 MB, and some more with every kernel
-_RENEWED = 100  # kernels after which one makes place for a new one
+_RENEWED = 100  # kernels of a worker, then a new one replaces it
 _CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gradkern.cuda.worker import main; main()"
 
 

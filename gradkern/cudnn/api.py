@@ -46,7 +46,7 @@ FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {  # name -> what it retu
     ),
     "cudnnBackendFinalize": (ctypes.c_int, (_POINTER,)),
     "cudnnBackendExecute": (ctypes.c_int, (_POINTER, _POINTER, _POINTER)),
-    # older functions, of which only those of batch norm compute something that the graph API has no plan for
+    # older functions: only those of batch norm compute something that the graph API has no plan for
     "cudnnCreateTensorDescriptor": (ctypes.c_int, (_POINTER,)),
     "cudnnDestroyTensorDescriptor": (ctypes.c_int, (_POINTER,)),
     "cudnnSetTensorNdDescriptor": (ctypes.c_int, (_POINTER, ctypes.c_int, ctypes.c_int, _POINTER, _POINTER)),

@@ -65,7 +65,7 @@ class Descriptor:
         return tuple(self._get(name, most))
 
     def descriptors(self, name: str, kind: str, most: int | None = None) -> list[Descriptor]:
-        """An attribute that is a list of descriptors of a kind, each of which is then owned here.
+        """An attribute that is a list of descriptors of one kind; each is then owned here.
 
         Not every list can be counted: 0 comes back for the knob choices of a configuration. `most` is for these.
         """

@@ -1,4 +1,4 @@
-"""What cuDNN has for each device: a description, by which plans are made, and for each thread a handle."""
+"""cuDNN's objects for each device: a description, for making plans, and a handle for each thread."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def tensor(number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, 
 
 
 def intermediate(number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
-    """A tensor between two operations, which is never in memory."""
+    """A tensor between two operations, never in memory."""
     return Descriptor(
         "tensor",
         id=number,

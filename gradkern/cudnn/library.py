@@ -14,7 +14,7 @@ from gradkern.system import libraries, locks
 __all__ = ["OLDEST", "CudnnError", "CudnnMissingError", "check", "library", "version"]
 
 OLDEST = (9, 10)
-"""The first version in which a plan is made for a described device, and which gradkern is tested with."""
+"""The first version that makes plans for a described device, and the oldest that gradkern is tested with."""
 
 _lock = locks.lock()
 

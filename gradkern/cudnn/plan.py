@@ -17,7 +17,7 @@ _PACK = KINDS["variant_pack"]
 
 
 class Plan:
-    """A finished plan. `numbers` are the graph's tensors in the order in which calls give their addresses."""
+    """A finished plan. `numbers` are the graph's tensors in the order of their addresses in a call."""
 
     def __init__(self, made: Descriptor, device: Descriptor, index: int, numbers: tuple[int, ...]) -> None:
         """`made` is a configuration; `device` describes the device with this index. Raises CudnnError."""

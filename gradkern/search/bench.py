@@ -1,7 +1,7 @@
-"""Where candidates run and are timed: buffers of the search's own, with random data, on a stream of its own.
+"""Runs and times candidates: on buffers with random data and on a stream that belong to the search.
 
-The buffers have the extents, strides and alignments of the caller's arrays. Before every run the outputs are poisoned,
-before every timed run the L2 is overwritten.
+The buffers have the extents, strides and alignments of the caller's arrays. Outputs are poisoned before every run, and
+the L2 cache is overwritten before every timed run.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Array = np.ndarray[Any, Any]
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-POISON = 0xFF  # a NaN in every type, where all bytes are this
+POISON = 0xFF  # the byte of a NaN in every type
 FLUSH = 4  # times the L2
 _ARGUMENTS = {"fill": 3, "compare": 4}  # of the kernels in gradkern.search.kernels
 _ALIGNED = 256
 _MOST_FETCHED = 1 << 29  # bytes of inputs, for elements to be computed in float64
-_OF_EACH = 12  # indices of each of the first two axes where elements are computed: enough that roundings average out
+_OF_EACH = 12  # indices of each of the first two axes for computed elements: enough to average out rounding errors
 
 
 class Bench(Outputs, Protocol):
-    """What the trials need of a place to run candidates. Times are in seconds."""
+    """The interface of a bench for trials. Times are in seconds."""
 
     def run(self, candidate: Candidate) -> float:
-        """One run on poisoned outputs, whose results can be looked at then. Raises Unfit where it fails."""
+        """One run on poisoned outputs; its results can be inspected afterwards. Raises Unfit if it fails."""
         ...
 
     def times(self, candidate: Candidate, repeats: int) -> list[float]:
@@ -48,7 +48,7 @@ class Bench(Outputs, Protocol):
         ...
 
     def alive(self) -> bool:
-        """Whether the device still works: after a fault of a kernel nothing does in this process."""
+        """Whether the device still works. After a fault of a kernel it does not, in this process."""
         ...
 
     def close(self) -> None: ...
@@ -69,12 +69,12 @@ class _Buffer:
 
 
 class CudaBench:
-    """A bench on a GPU. Raises OutOfMemoryError where the device has no room for it."""
+    """A bench on a GPU. Raises OutOfMemoryError if its buffers do not fit the device."""
 
     def __init__(self, task: Task, device: Device) -> None:
         self._device = device
         self._reference = task.reference
-        self._exact: list[tuple[Array, Array]] = []  # for each output places in it, and the reference's values there
+        self._exact: list[tuple[Array, Array]] = []  # for each output, places and the reference's values there
         self._memory: list[int] = []
         self._copies: list[list[_Buffer]] = []
         self._workspace, self._workspace_size = 0, 0
@@ -82,7 +82,7 @@ class CudaBench:
         self._blocks = 8 * device.processors
         with activate(device):
             try:
-                check(driver.cuCtxSynchronize(), "waiting for the device before a search")  # else its times are noise
+                check(driver.cuCtxSynchronize(), "waiting for the device before a search")  # else times are noise
                 self._stream = _stream(device)
                 self._inputs = [self._buffer(each) for each in task.inputs]
                 self._outputs = [self._buffer(each) for each in task.outputs]
@@ -91,7 +91,7 @@ class CudaBench:
                 l2 = check(driver.cuDeviceGetAttribute(attribute, device.index), "reading the size of the L2")
                 self._flush_bytes = FLUSH * int(l2) or 1
                 self._flush = self._allocate(self._flush_bytes)
-                for each in self._outputs:  # or the search would have less time where it has to be compiled
+                for each in self._outputs:  # else its compilation would take time from the search
                     self._launch("compare", each.tensor.dtype.name)
                 for number, each in enumerate(self._inputs):
                     fill = self._launch("fill", each.tensor.dtype.name)
@@ -131,7 +131,7 @@ class CudaBench:
             self._events.append(check(driver.cuEventCreate(0), "making an event"))
         reads, writes = (tuple(each.first for each in side) for side in (self._inputs, self._outputs))
         pairs = list(zip(self._events[: 2 * repeats : 2], self._events[1 : 2 * repeats : 2], strict=True))
-        for start, end in pairs:  # the host is ahead: the flush takes longer than the enqueueing
+        for start, end in pairs:  # the host stays ahead: a flush takes longer than enqueueing a run
             driver.cuMemsetD8Async(self._flush, 0, self._flush_bytes, self._stream)
             driver.cuEventRecord(start, self._stream)
             candidate(reads, writes, workspace, self._stream)
@@ -189,7 +189,7 @@ class CudaBench:
         return tuple(float(np.linalg.norm(wrong) / (np.linalg.norm(exact) or 1)) for wrong, exact in errors)
 
     def _measure(self, a: _Buffer, b: _Buffer) -> Array:
-        """The four measures of `kernels.compare`, of all elements."""
+        """The four measures of `kernels.compare`, over all elements."""
         found = np.empty((self._blocks, MEASURES))
         with activate(self._device):
             launch = self._launch("compare", a.tensor.dtype.name)
@@ -219,7 +219,7 @@ class CudaBench:
 
 
 def ask_for_kernels(task: Task, device: Device) -> None:
-    """The kernels that the bench of a task has."""
+    """The kernels of a task's bench."""
     for name, tensors in (("fill", task.inputs), ("compare", task.outputs)):
         for dtype in dict.fromkeys(each.dtype.name for each in tensors):
             _kernel(device, name, dtype)
@@ -234,7 +234,7 @@ _streams: dict[int, int] = {}
 
 
 def _stream(device: Device) -> int:
-    """The device's stream for searches: one, as scratch memory is kept for every stream there ever was."""
+    """The device's stream for searches: only one, as scratch memory is kept for every stream ever used."""
     if device.index not in _streams:
         handle = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "making a stream")
         _streams[device.index] = int(handle)
@@ -242,7 +242,7 @@ def _stream(device: Device) -> int:
 
 
 def _places(shape: tuple[int, ...]) -> Array:
-    """Indices of elements, a row each: all pairs of a few in the first two axes, whatever in the others."""
+    """Indices of elements, one row each: all pairs of a few indices in the first two axes, arbitrary in the others."""
     random = np.random.default_rng(0)
     if len(shape) == 1:
         return random.integers(0, shape, (_OF_EACH**2, 1))
@@ -252,7 +252,7 @@ def _places(shape: tuple[int, ...]) -> Array:
 
 
 def _fetched(buffer: _Buffer) -> Array:
-    """A copy on the host, lying as the original does."""
+    """A copy on the host with the layout of the original."""
     raw = np.empty(buffer.nbytes, np.uint8)
     check(driver.cuMemcpyDtoH(raw.ctypes.data, buffer.start, buffer.nbytes), "fetching an array of a search")
     tensor = buffer.tensor
@@ -261,6 +261,6 @@ def _fetched(buffer: _Buffer) -> Array:
 
 def _difference(measures: Array) -> Difference:
     apart, squares, numbers, worst = (float(each) for each in measures)
-    if squares == 0:  # all zeros, as a result without terms is
+    if squares == 0:  # all zeros, the result of a sum without terms
         return Difference(0.0, 0.0) if apart == 0 else Difference(float("inf"), float("inf"))
     return Difference(sqrt(apart / squares), worst / sqrt(squares / numbers))

@@ -26,10 +26,10 @@ def write(path: Path, results: Iterable[SearchResult]) -> None:
 
 
 def read(path: Path) -> list[SearchResult]:
-    """The results in a file, which must be the caller's own.
+    """The results in a file. It must be the caller's own.
 
     Raises OSError where it cannot be read, ValueError, with the reason, where it is damaged, another user's, or of
-    another version of gradkern, which would not look at them.
+    another version of gradkern, that would ignore them.
     """
     document: Any = loads(cache_files.unseal(_MAGIC, cache_files.read_own(path)))
     if document["gradkern"] != __version__:

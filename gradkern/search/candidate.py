@@ -1,4 +1,4 @@
-"""What a search chooses among."""
+"""Candidates: the implementations that a search compares."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Note = Literal["nondeterministic", "tf32", "reduced_precision", "compiles", "com
 
 
 class Unfit(Exception):  # noqa: N818  not an error: the search goes on to the next
-    """Why a candidate cannot run here. The search collects it; callers see it when no candidate is left."""
+    """Why a candidate cannot run here. The search collects these; callers see them if no candidate is left."""
 
 
 class Candidate(Protocol):
     """One way to compute given outputs from given inputs.
 
-    name       unique among the candidates of one problem and the same in every process: the store has it, and
+    name       unique among the candidates of one problem and the same in every process: it is stored, and
                `Policy.kernel` pins it
-    origin     candidates of one origin may share a fault (one engine of one library); those of two are independent
+    origin     candidates of one origin may share a fault (one engine of one library); different origins are independent
     notes      nondeterministic: the bits may differ from run to run; tf32: float32 is multiplied in TF32;
-               reduced_precision: it adds up in less than float32; compiles: its preparation compiles code;
-               compiles_once: code that is kept on disk, so that the time for it is no search's
+               reduced_precision: it accumulates in less than float32; compiles: its preparation compiles code;
+               compiles_once: the code is cached on disk, so that its time does not count for a search
     workspace  bytes of scratch memory, at an address that is a multiple of 256; known once `prepare` has returned
-    recipe     all that the module it comes from needs to make it again, as JSON values
+    recipe     all that its module needs to rebuild it, as JSON values
     """
 
     @property
@@ -39,7 +39,7 @@ class Candidate(Protocol):
     def recipe(self) -> Mapping[str, Any]: ...
 
     def prepare(self) -> None:
-        """Do once all that takes time (finalise a plan, compile and load kernels); raises Unfit."""
+        """Do all that takes time, once (finalise a plan, compile and load kernels). Raises Unfit."""
         ...
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
@@ -51,7 +51,7 @@ Some = TypeVar("Some", bound=Candidate)
 
 
 def with_recipe(candidates: Iterable[Some], recipe: Mapping[str, Any], missing: str) -> Some:
-    """The one of this recipe. Raises Unfit, which says what is missing, where there is none."""
+    """The candidate with this recipe. Raises Unfit with `missing` if there is none."""
     for candidate in candidates:
         if candidate.recipe == recipe:
             return candidate

@@ -1,10 +1,10 @@
-"""Which results of candidates are accepted: those of independent origins that agree.
+"""Accepts results of candidates from independent origins that agree.
 
 Libraries have returned wrong gradients (cuDNN on Hopper: pytorch issues 150700 and 163539), so no result is accepted
-on its own. Every result is compared with those before it; those that agree config a group. Where there are several
-groups, each is compared with elements of a float64 reference, if the task has one: groups within the bound of their
-type are accepted, or else the nearest. Without a reference the group with the most origins is accepted, if it has two
-at least; a single origin only where no other origin had a result.
+on its own. Every result is compared with earlier ones; results that agree form a group. If there are several groups,
+each is compared with elements of a float64 reference, if the task has one: groups within the bound of their type are
+accepted, else the nearest. Without a reference the group with the most origins is accepted, if it has at least two; a
+single origin only if no other origin had a result.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from gradkern.search.candidate import Candidate
 __all__ = ["CrossCheck", "Difference", "Outputs", "Rejection"]
 
 _ROUNDING = {"float64": 1e-13, "float32": 5e-6, "float16": 3e-4, "bfloat16": 2.2e-3}
-"""How far a result may be from exact, ||result - exact|| / ||exact||: what gradkern promises for each type."""
+"""The bound of ||result - exact|| / ||exact|| that gradkern guarantees for each type."""
 _TF32 = 1e-3
 _ACCUMULATION = {"float64": 1e-13, "float32": 5e-6, "float16": 5e-6, "bfloat16": 5e-6}
-"""The part of it that does not come from the rounding of the output."""
-_MANY_TERMS = 1e6  # from here on the errors of a sum grow as the root of its length
+"""The part of the bound besides the rounding of the output."""
+_MANY_TERMS = 1e6  # for more terms the bound grows with the root of their number
 _SINGLE = 64
-"""How many times the norm's share a single element may be off, in root mean squares, beyond one step of its type."""
+"""Bound of a single element's error beyond one step of its type, in units of the norm's bound times the root mean
+square.
+"""
 _MOST_GROUPS = 8  # each holds a copy of the outputs
-_WRONG = 0.01  # from this relative error on, a result is not inaccurate but wrong
+_WRONG = 0.01  # relative error from which on a result is wrong, not inaccurate
 
 
 class Difference(NamedTuple):
@@ -40,7 +42,7 @@ class Difference(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """Why a candidate's result is not accepted. Not wrong means that it is only less accurate than it must be."""
+    """Why a candidate's result is not accepted. wrong=False: it is only not accurate enough."""
 
     reason: str
     wrong: bool
@@ -54,16 +56,16 @@ class Outputs(Protocol):
         ...
 
     def copy(self) -> int:
-        """Hold a copy; its number."""
+        """Keep a copy; returns its number."""
         ...
 
     def compare(self, copy: int) -> tuple[Difference, ...]:
-        """Each output against its copy."""
+        """Compare each output with its copy."""
         ...
 
     def errors(self, copy: int) -> tuple[float, ...] | None:
-        """The relative error of the copy of each output, ||copy - reference|| / ||reference||, from the elements of
-        the float64 reference; None where there is none.
+        """The relative error of the copy of each output, ||copy - reference|| / ||reference||, over the elements of the
+        float64 reference; None without a reference.
         """
         ...
 
@@ -73,9 +75,9 @@ class _Group:
     """Candidates whose results agree with that of the first of them.
 
     copy       the outputs of the first
-    tf32       one of them multiplies in TF32: then that may be as inexact, too, which stands for all of them
-    distances  of candidates outside: how far their results are from the first's, where they were compared
-    errors     of the first's outputs from the reference, once they were asked for
+    tf32       one of them multiplies in TF32: the representative may then be as inexact
+    distances  from other candidates' results to the first's, if they were compared
+    errors     of the first's outputs relative to the reference, once computed
     """
 
     copy: int
@@ -87,18 +89,18 @@ class _Group:
 
 
 class CrossCheck:
-    """Takes the result of one candidate after another, all on the same data."""
+    """Collects the results of candidates, all on the same data."""
 
     def __init__(self, outputs: Outputs, dtypes: Iterable[str], terms: int) -> None:
         self._outputs = outputs
         self._dtypes = tuple(dtypes)
         self._growth = max(1.0, (terms / _MANY_TERMS) ** 0.5)
         self._groups: list[_Group] = []
-        self._compared = 0  # groups whose errors are known, or cannot be
+        self._compared = 0  # groups whose errors are known, or cannot be known
         self._incomplete: list[str] = []
 
     def add(self, candidate: Candidate) -> bool:
-        """Compare what the candidate wrote just now with the results before; whether it may be right."""
+        """Compare the candidate's current outputs with earlier results; returns whether they may be right."""
         name, tf32 = candidate.name, "tf32" in candidate.notes
         if not self._outputs.complete():
             self._incomplete.append(name)
@@ -128,7 +130,7 @@ class CrossCheck:
 
     @property
     def confirmed(self) -> bool:
-        """Whether two origins at least agree on a result, and more than on any other, or the reference confirms it."""
+        """Whether at least two origins agree on a result, more than on any other, or the reference confirms it."""
         return any(len(group.origins) > 1 or group.errors is not None for group in self._accepted())
 
     @property
@@ -137,7 +139,8 @@ class CrossCheck:
         return frozenset(name for group in self._accepted() for name in group.members)
 
     def rejections(self) -> dict[str, Rejection]:
-        """Of those whose result is not accepted: incomplete ones, and all others once one result is accepted."""
+        """Reasons by the names of candidates whose result is not accepted: incomplete results, and, once one result is
+        accepted, all others."""
         incomplete = Rejection("it left elements unwritten, wrote others', or made NaN of numbers", True)
         found = dict.fromkeys(self._incomplete, incomplete)
         groups = self._accepted()
@@ -147,13 +150,13 @@ class CrossCheck:
         group, *_ = groups
         outside = {name: distance for name, distance in group.distances.items() if name not in accepted}
         for other in self._groups:
-            if other not in groups:  # earlier groups were compared with the accepted one's first when that came
+            if other not in groups:  # earlier groups were compared with the accepted group's first result when it came
                 distance = other.distances.get(group.members[0], inf)
                 outside |= {name: group.distances.get(name, distance) for name in other.members}
         agreed = _listed(sorted(group.origins))
         for name, distance in outside.items():
             text = f"its result is {distance:.1e} away from the one that {agreed} agree on"
-            found[name] = Rejection(text, not distance < _WRONG)  # NaN is far away
+            found[name] = Rejection(text, not distance < _WRONG)  # NaN counts as wrong
         for other in self._groups:
             if other not in groups and other.errors is not None:
                 error = max(other.errors)
@@ -176,14 +179,14 @@ class CrossCheck:
         return ranked[:1]
 
     def _compare_with_reference(self) -> bool:
-        """Work out the errors of every group; whether they could be."""
+        """Compute the errors of every group; returns whether that was possible."""
         for group in self._groups[self._compared :]:
             group.errors = self._outputs.errors(group.copy)
         self._compared = len(self._groups)
         return all(group.errors is not None for group in self._groups)
 
     def _share_of_bound(self, group: _Group) -> float:
-        """The largest of its errors, as a share of what the output's type may have."""
+        """The largest of a group's errors, relative to the bound of the output's type."""
         loose = _TF32 if group.tf32 else 0.0
         bounds = (max(loose, _ROUNDING[dtype]) * self._growth for dtype in self._dtypes)
         shares = [error / bound for error, bound in zip(group.errors or (), bounds, strict=True)]

@@ -1,4 +1,4 @@
-"""Dry runs where a search would be made: every kernel that it would compile is asked for, and nothing is run."""
+"""Dry runs of searches: collect every kernel that a search would compile, and run nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Untried", "ask_for_candidates", "specs_of"]
 
 
 class Untried:
-    """In place of the candidate that a search would choose."""
+    """A placeholder for the candidate that a search would choose."""
 
     name = origin = "untried"
     notes: frozenset[Note] = frozenset()
@@ -44,8 +44,8 @@ def _on(device: Device, source: Source) -> Source:
 
 
 def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pin: str | None = None) -> Untried:
-    """Prepare the candidates that are kernels of gradkern's own: all for a search, else the first that can be had, or
-    the pinned one.
+    """Prepare candidates with gradkern's own kernels: all of them for a search, else the first available, or the pinned
+    one.
     """
     found = 0
     for source in _own(task):
@@ -54,14 +54,14 @@ def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pi
                 found += _prepared(candidate)
             if found and not search:
                 return Untried()
-    # a search among candidates that are there already follows another, on the same types
+    # a search among existing candidates follows another search, on the same types
     if search and pin is None and any(isinstance(each, ModuleSource) for each in task.sources):
         ask_for_kernels(task, device)
     return Untried()
 
 
 def _own(task: Task) -> Iterator[ModuleSource[Any]]:
-    """The sources of kernels of gradkern's own: libraries are not asked."""
+    """The sources of gradkern's own kernels, without libraries."""
     for each in task.sources:
         if isinstance(each, ModuleSource):
             source = cast(ModuleSource[Any], each)

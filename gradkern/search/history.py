@@ -1,4 +1,4 @@
-"""What earlier searches have found about the origins of candidates: those of this process, and stored ones."""
+"""Findings of earlier searches about origins of candidates: of this process, and stored ones."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from gradkern.search.store import Measurement
 
 __all__ = ["GAIN", "expected", "forget", "learn", "recall", "worth_compiling"]
 
-_ENOUGH = 2  # searches from which on what they found of an origin holds for others
-_MOST_RECALLED = 100  # stored results that are looked into, the newest: about a millisecond each
+_ENOUGH = 2  # searches whose findings about an origin are enough to apply to others
+_MOST_RECALLED = 100  # newest stored results that are read: about a millisecond each
 _TRIES, GAIN = 2, 0.98
-"""How many candidates of an origin that compile are tried without a gain; and the share of the best time of all that do
-not compile that is one, as every process that runs such a candidate compiles it again. cuDNN's take half a second each,
-and of 570 winners on the H200 six were such, by 3 to 9 %.
+"""The number of compiling candidates of an origin that are tried without a gain; and the share of the best time of
+candidates that do not compile that counts as a gain, because every process compiles such a candidate again. cuDNN's
+take half a second each; of 570 winners on an H200 six compiled, with gains of 3 to 9 %.
 """
 
 
 @dataclass(slots=True)
 class _Origin:
-    """searches: in how many it was tried.
+    """searches: the number of searches that tried the origin.
 
-    slowness   how many times slower than the winner its best was, where that was least
-    compiled   how many of its candidates that compile were timed
-    share      the least time of one of these, as a share of the best of all that do not compile
+    slowness   the least ratio of its best time to the winner's
+    compiled   the number of its timed candidates that compile
+    share      the least time of these, relative to the best of candidates that do not compile
     """
 
     searches: int = 0
@@ -39,23 +39,23 @@ class _Origin:
 _known: dict[tuple[str, str], _Origin] = {}
 """By kind of task and origin."""
 _recalled: set[str] = set()
-"""Kinds of which the stored results were looked into."""
+"""Kinds whose stored results were read."""
 
 
 def expected(kind: str, origin: str) -> float:
-    """How many times slower than the winner the candidates of an origin are; 1 where too little is known."""
+    """The ratio of times of an origin's candidates to the winner's; 1 if too little is known."""
     found = _known.get((kind, origin))
     return 1.0 if found is None or found.searches < _ENOUGH else found.slowness
 
 
 def worth_compiling(kind: str, origin: str) -> bool:
-    """Whether a candidate of this origin that compiles may gain, by those of its like that were tried."""
+    """Whether a compiling candidate of this origin may gain, judging by those that were tried."""
     found = _known.get((kind, origin))
     return found is None or found.compiled < _TRIES or found.share < GAIN
 
 
 def learn(kind: str, ranking: Sequence[Measurement], rejected: Iterable[Measurement]) -> None:
-    """Take note of what one search has found."""
+    """Record the findings of one search."""
     best = min(map(_seconds, ranking), default=inf)
     ready = min((_seconds(each) for each in ranking if "compiles" not in each.notes), default=inf)
     timed = [each for each in (*ranking, *rejected) if each.seconds is not None and best < inf]
@@ -72,7 +72,7 @@ def learn(kind: str, ranking: Sequence[Measurement], rejected: Iterable[Measurem
 
 
 def recall(kind: str, conditions: Mapping[str, Any]) -> None:
-    """Take note, once for a kind, of what stored searches found with this device and these libraries."""
+    """Record, once for a kind, the findings of stored searches with this device and these libraries."""
     if kind in _recalled:
         return
     _recalled.add(kind)
@@ -87,6 +87,6 @@ def _seconds(measurement: Measurement) -> float:
 
 
 def forget() -> None:
-    """As in a new process."""
+    """Forget everything, as in a new process."""
     _known.clear()
     _recalled.clear()

@@ -45,8 +45,8 @@ def fill(dtype: str) -> Callable[..., None]:
 def compare(dtype: str) -> Callable[..., None]:
     """The kernel (a, b, count, result): block g writes four float64 at result + 32*g, of its share of the elements:
 
-    sum of (a - b)^2, sum of b^2, how many of a are numbers, and the largest |a - b| - epsilon * max(|a|, |b|), which
-    is 0 where the two are at most one step of the type apart. What is NaN in a does not enter the others.
+    sum of (a - b)^2, sum of b^2, how many of a are numbers, and the largest |a - b| - epsilon * max(|a|, |b|): 0 if
+    the two are at most one step of the type apart. What is NaN in a does not enter the others.
     """
     load = intrinsics.loader("global", dtype, 1)
     store = intrinsics.storer("global", "float64", MEASURES)

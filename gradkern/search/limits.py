@@ -1,4 +1,4 @@
-"""What candidates may need, and which of them a policy admits."""
+"""Requirements of candidates, and the candidates that a policy admits."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["Limits", "ready"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What candidates may need, and how long the trials may take, in seconds."""
+    """The memory that candidates may need, and the time that trials may take, in seconds."""
 
     workspace: int
     seconds: float = 3.0
 
 
 def ready(candidate: Candidate, policy: Policy, workspace: int) -> Candidate:
-    """The candidate, prepared. Raises Unfit where the policy does not admit it, or it needs more memory than this."""
+    """The candidate, prepared. Raises Unfit if the policy does not admit it, or if it needs more memory."""
     if "reduced_precision" in candidate.notes:
         raise Unfit("it adds up in less than float32")
     if "tf32" in candidate.notes and not policy.allow_tf32:
-        raise Unfit("it multiplies in TF32, which the policy does not allow")
+        raise Unfit("it multiplies in TF32, and the policy does not allow it")
     if "nondeterministic" in candidate.notes and policy.deterministic:
         raise Unfit("its bits may differ from run to run, and the policy is deterministic")
     candidate.prepare()

@@ -1,4 +1,4 @@
-"""The plan of a call whose kernels were chosen by searches."""
+"""The plan of a call with kernels chosen by searches."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["Choices", "SearchPlan"]
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 Choices = Mapping[str, Choice]
-"""The chosen candidates, by what each computes."""
+"""The chosen candidates, by their results."""
 
 
 class SearchPlan:
-    """Runs the winners, in scratch memory of the stream, or in what PyTorch lends where much is needed; writes zeros
-    where a gradient sums over nothing.
+    """Runs the winners, with scratch memory of the stream, or of PyTorch's allocator for large workspaces. Writes zeros
+    for gradients without terms.
 
-    combine  makes of the choices one candidate that runs them all on the call's arrays; None of no choices
-    zeros    (place among the outputs, bytes) of what is all zero
+    combine  combines the choices to one candidate on the call's arrays; None for no choices
+    zeros    (place among the outputs, bytes) of outputs that are zero
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class SearchPlan:
         self._bind()
 
     def _bind(self) -> None:
-        """Make ready what every call does."""
+        """Prepare what every call needs."""
         self._combined = self._combine(self._choices)
         self._enqueue = self._combined.of_call() if self._combined else _nothing
         self._bytes = self._combined.candidate.workspace if self._combined else 0
@@ -68,7 +68,7 @@ class SearchPlan:
 
     @property
     def results(self) -> Mapping[str, SearchResult | None]:
-        """By output, the result of the search that chose its kernel."""
+        """The result of the search that chose the kernel, by output."""
         return {name: choice.result for name, choice in self._choices.items()}
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
@@ -87,8 +87,8 @@ class SearchPlan:
                 check(driver.cuMemsetD8Async(outputs[place], 0, size, stream), "writing zeros")
 
     def _workspace(self, stream: int) -> tuple[int, bool]:
-        """The address of the workspace, and whether it has to be given back. Where it cannot be had, the next
-        candidates with smaller ones take over.
+        """The address of the workspace, and whether it must be returned. If it cannot be allocated, the next candidates
+        with smaller workspaces replace the current ones.
         """
         while True:
             try:
@@ -104,4 +104,4 @@ class SearchPlan:
 
 
 def _nothing(inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-    """Where every gradient is zero."""
+    """The plan if every gradient is zero."""

@@ -12,7 +12,7 @@ __all__ = ["progress"]
 
 @contextmanager
 def progress(title: str) -> Generator[Callable[[str], None]]:
-    """A function that shows how far a search is. It shows nothing where standard error is no terminal."""
+    """A function that shows the progress of a search. It shows nothing if standard error is not a terminal."""
     if not notice.on_terminal():
         yield lambda text: None
         return

@@ -1,8 +1,8 @@
 """Results of searches on disk: one file each, checked by a digest, replaced atomically.
 
-The file's name is a digest of all that the answer depends on; the body repeats it, so that a file put under another's
-name is noticed. A result of another version of gradkern, of a library or of the driver, or of another device, has
-another name, and is never read.
+The file's name is a digest of all that the result depends on. The body repeats it, so that a renamed file is detected.
+Results of another version of gradkern, of a library or of the driver, or of another device, have other names and are
+never read.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 SCHEMA = 5
-"""Raised with every change of what a file says, and where what was found is to be searched again. It is part of the
-key: files of other schemas are not looked at.
+"""Raised with every change of the format, and to invalidate earlier results. It is part of the key: files of other
+schemas are ignored.
 """
 SUFFIX = ".json"
 _MAGIC = f"gradkern search {SCHEMA}\n".encode()
@@ -45,10 +45,10 @@ _MAGIC = f"gradkern search {SCHEMA}\n".encode()
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was found of one candidate.
+    """The outcome for one candidate.
 
-    seconds  how long it took with a cold L2; None where it was not timed
-    reason   why it is not in the ranking: it could not run, was far too slow, or was not reached; "" where it is
+    seconds  its time with a cold L2; None if it was not timed
+    reason   why it is not in the ranking: it could not run, was far too slow, or was not reached; "" if it is
     wrong    its result was wrong
     """
 
@@ -72,11 +72,11 @@ class Measurement:
 class SearchResult:
     """The outcome of one search.
 
-    conditions  all that it depends on
+    conditions  everything that it depends on
     ranking     the accepted candidates, the winner first
     rejected    the others, with the reasons
     confirmed   two independent results agreed; else there was only one
-    seconds     how long the search took
+    seconds     the duration of the search
     """
 
     title: str
@@ -88,12 +88,12 @@ class SearchResult:
 
     @property
     def wrong(self) -> tuple[Measurement, ...]:
-        """Those of the rejected that gave wrong results."""
+        """The rejected candidates with wrong results."""
         return tuple(each for each in self.rejected if each.wrong)
 
 
 def folder() -> Path:
-    """Where results of searches are stored."""
+    """The folder of stored results."""
     return cache_files.folder("search")
 
 
@@ -103,7 +103,7 @@ def key_of(conditions: Mapping[str, Any]) -> str:
 
 
 def load(key: str) -> SearchResult | None:
-    """An earlier result; None where there is none, or what is there cannot be used (with a warning)."""
+    """An earlier result; None if there is none, or if the file cannot be used (with a warning)."""
     path = folder() / f"{key}{SUFFIX}"
     try:
         return read(path)
@@ -120,29 +120,29 @@ def newest(title: str, most: int) -> Iterator[SearchResult]:
     for path in cache_files.newest("search")[:most]:
         with contextlib.suppress(OSError, ValueError):
             body = cache_files.unseal(_MAGIC, cache_files.read(path))
-            if begins in body:  # which takes far less time than to parse it
+            if begins in body:  # much faster than parsing it
                 yield parsed(loads(body))
 
 
 def save(result: SearchResult) -> None:
-    """Store a result for other processes. Where nothing can be written, it lives in this process only."""
+    """Store a result for other processes. If nothing can be written, it is kept in this process only."""
     with contextlib.suppress(OSError):
         write(result)
 
 
 def write(result: SearchResult) -> None:
-    """Store a result for other processes. Raises OSError where it cannot be written."""
+    """Store a result for other processes. Raises OSError if it cannot be written."""
     body = json.dumps(asdict(result), indent=1).encode()
     cache_files.write(path_of(result), cache_files.seal(_MAGIC, body))
 
 
 def path_of(result: SearchResult) -> Path:
-    """Where a result is stored."""
+    """The path of a stored result."""
     return folder() / f"{key_of(result.conditions)}{SUFFIX}"
 
 
 def read(path: Path) -> SearchResult:
-    """The result in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
+    """The result in a file. Raises OSError if it cannot be read, ValueError if its content does not match its name."""
     result = parsed(loads(cache_files.unseal(_MAGIC, cache_files.read(path))))
     if key_of(result.conditions) != path.stem:
         raise ValueError("it answers another question")
@@ -150,7 +150,7 @@ def read(path: Path) -> SearchResult:
 
 
 def parsed(data: dict[str, Any]) -> SearchResult:
-    """A result from what JSON has of it. Raises ValueError where that is something else."""
+    """A result from its JSON values. Raises ValueError if these are not a result."""
     try:
         ranking, rejected = (tuple(map(_measurement, data.pop(name))) for name in ("ranking", "rejected"))
         return SearchResult(**data, ranking=ranking, rejected=rejected)

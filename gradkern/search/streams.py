@@ -15,18 +15,18 @@ from gradkern.search.store import SearchResult
 __all__ = ["BoundCandidate", "Enqueue", "StreamsCandidate", "StreamsSource", "worth_two"]
 
 Enqueue = Callable[[tuple[int, ...], tuple[int, ...], int, int], None]
-"""Takes what a Candidate's call takes: inputs, outputs, workspace and stream."""
+"""A callable with a Candidate's arguments: inputs, outputs, workspace and stream."""
 _ALIGNED = 256
 _ONE, _TWO = "one_stream", "two_streams"
 _SPLIT_SECONDS = 15e-6
-"""What a second stream costs the host at the least: 14 to 40 microseconds a call on the host of two H200, where the
-device gained 6 at most. Where the host bounds a training step, a gain of less is a loss.
+"""The least cost of a second stream for the host: 14 to 40 microseconds a call on the host of two H200, where the
+device gained at most 6. If the host limits a training step, a smaller gain is a loss.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class BoundCandidate:
-    """A candidate, and which of a call's inputs and outputs are its own, in its order."""
+    """A candidate, and the places of its inputs and outputs among those of a call."""
 
     candidate: Candidate
     inputs: tuple[int, ...]
@@ -43,12 +43,12 @@ def _picker(places: tuple[int, ...]) -> Callable[[tuple[int, ...]], tuple[int, .
     if len(places) == 1:
         place = places[0]
         return lambda every: (every[place],)
-    pick: Any = itemgetter  # which is quicker than any line of Python
+    pick: Any = itemgetter  # faster than Python code
     return pick(*places)
 
 
 class StreamsCandidate:
-    """Prepared candidates, one after another; or the first on the caller's stream and the others on a second one."""
+    """Prepared candidates, run in sequence; or the first on the caller's stream and the others on a second stream."""
 
     def __init__(self, members: tuple[BoundCandidate, ...], device: Device, streams: int) -> None:
         self.members, self.device, self.streams = members, device, streams
@@ -56,7 +56,7 @@ class StreamsCandidate:
         self.notes: frozenset[Note] = frozenset[Note]().union(*(each.candidate.notes for each in members))
         self.recipe: Mapping[str, Any] = {"streams": streams}
         first, *others = (each.candidate.workspace for each in members)
-        # what runs at the same time has workspaces apart
+        # concurrent candidates have separate workspaces
         self._second_workspace = -(-first // _ALIGNED) * _ALIGNED if streams == 2 else 0
         self.workspace = self._second_workspace + max(others) if streams == 2 else max(first, *others)
         self._enqueue = tuple(each.of_call() for each in members)
@@ -79,7 +79,9 @@ class StreamsCandidate:
 
 
 def worth_two(result: SearchResult) -> bool:
-    """Whether two streams save the device more than they cost the host, by a search among a StreamsSource's."""
+    """Whether two streams save more device time than they cost the host, by a search among a StreamsSource's
+    candidates.
+    """
     seconds = {each.name: each.seconds for each in result.ranking}
     one, two = seconds.get(_ONE), seconds.get(_TWO)
     return one is None or (two is not None and one - two > _SPLIT_SECONDS)

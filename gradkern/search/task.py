@@ -1,4 +1,4 @@
-"""What a search is for: a problem, and where the candidates for it come from."""
+"""The input of a search: a problem, and the sources of its candidates."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ Asked = TypeVar("Asked", contravariant=True)
 
 
 class Source(Protocol):
-    """Where candidates for one problem on one device come from. A source that raises Unfit, a GradkernError or an
-    ImportError is left out, with that reason.
+    """A source of candidates for one problem on one device. A source that raises Unfit, a GradkernError or an
+    ImportError is skipped, with that reason.
 
-    name        unique among the sources of a task; the store has it beside each candidate's recipe
-    version     of the libraries that the candidates are in: a search holds for one version only
+    name        unique among the sources of a task; stored beside each candidate's recipe
+    version     of the candidates' libraries: a result is valid for one version only
     candidates  the most promising first
-    rebuild     a candidate again, from its recipe
-    named       a candidate by its name alone, where that says all; None where it is no name of theirs
-    variations  other settings of the algorithm of a candidate that did well
+    rebuild     a candidate from its recipe
+    named       a candidate from its name, if that is enough; None for other names
+    variations  other settings of the algorithm of a good candidate
     """
 
     @property
@@ -55,20 +55,20 @@ class Source(Protocol):
 
 
 class CandidateModule(Protocol[Asked]):
-    """What a module offers that a ModuleSource names. Versioned, Named, Varied and Compiling stand beside it."""
+    """The functions of a ModuleSource's module. Versioned, Named, Varied and Compiling are optional extensions."""
 
     def candidates(self, problem: Asked, device: Device, /) -> Iterator[Candidate]:
-        """All candidates for the problem, the most promising first. Raises Unfit, with the reason, where none fits."""
+        """All candidates for the problem, the most promising first. Raises Unfit, with the reason, if there is none."""
         ...
 
     def rebuild(self, problem: Asked, device: Device, recipe: Mapping[str, Any], /) -> Candidate:
-        """The candidate that had this recipe, not yet prepared. Raises Unfit where there is none such here."""
+        """The candidate with this recipe, not yet prepared. Raises Unfit if there is none here."""
         ...
 
 
 @runtime_checkable
 class Versioned(Protocol):
-    """A module whose candidates are a library's."""
+    """A module with candidates of a library."""
 
     def version(self) -> str:
         """Name and version of the library: another one has other candidates, and other times for the same ones."""
@@ -77,18 +77,18 @@ class Versioned(Protocol):
 
 @runtime_checkable
 class Named(Protocol):
-    """A module whose candidates' names say all that they are made of."""
+    """A module that can rebuild candidates from their names."""
 
     def named(self, problem: Any, device: Device, name: str, /) -> Candidate | None:
-        """The candidate of this name, not yet prepared, or None where no candidate is called so. Raises Unfit where
-        there is none such here.
+        """The candidate with this name, not yet prepared; None if no candidate has such a name. Raises Unfit if there
+        is none here.
         """
         ...
 
 
 @runtime_checkable
 class Varied(Protocol):
-    """A module whose candidates have settings that its `candidates` does not go through."""
+    """A module whose candidates have more settings than `candidates` lists."""
 
     def variations(self, candidate: Any, /) -> Iterator[Candidate]:
         """The same algorithm with other settings, the most promising first."""
@@ -97,14 +97,14 @@ class Varied(Protocol):
 
 @runtime_checkable
 class Compiling(Protocol):
-    """A module some of whose candidates are kernels of gradkern's own, or run such."""
+    """A module with candidates that are, or run, gradkern's own kernels."""
 
     OWN_KERNELS: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleSource(Generic[Problem]):
-    """The candidates of a module (a CandidateModule), which is imported when first needed."""
+    """The candidates of a module (a CandidateModule), imported on first use."""
 
     name: str
     module: str
@@ -142,13 +142,13 @@ class Task:
     """One problem.
 
     kind       problems of one kind tend to have the same slow candidates: "ConvGrad dX float32 channels-last"
-    detail     what tells it from others of its kind, for people to read
-    key        all that the answer may depend on, beside the policy, the device and the sources' versions
-    inputs, outputs   what the candidates are called with, in order
-    terms      how many products are added up in one element of an output, at most
-    sources    in the order in which their candidates are tried, in turns
+    detail     distinguishes it from others of its kind, in messages
+    key        all that the result may depend on, besides the policy, the device and the sources' versions
+    inputs, outputs   the arguments of candidates, in order
+    terms      the most products that are added in one element of an output
+    sources    their candidates are tried in turns, in this order
     reference  from the inputs as arrays, the float64 values of every output at given places; for each output an array
-               of places, a row of indices each, few of them different in the first two axes. Asked where candidates
+               of places, a row of indices each, few of them different in the first two axes. Called if candidates
                disagree
     """
 

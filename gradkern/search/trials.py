@@ -21,23 +21,23 @@ from gradkern.search.task import Source, Task
 __all__ = ["Trials", "joined_reasons"]
 
 _SLOW, _DEAR, _HOPELESS = 5, 5e-4, 2
-"""How many times slower than the best the best of an origin is where the others of that origin are put last, and the
-seconds of a run from which on they are left out; and how many times slower a candidate is where its first run is its
-last.
+"""The ratio of an origin's best time to the best of all from which on its other candidates come last, and the seconds
+of a run from which on they are skipped; and the ratio from which on a candidate is run only once.
 """
 _LOADING, _FIRST_LOADING = 0.1, 0.5
-"""Seconds of a first run that may be due to the loading of code; and where the origin runs for the first time in the
-process, of its library as well. A kernel of 35 microseconds took 28 milliseconds on the H200, and its like came last.
+"""Seconds of a first run that loading of code may take; and with the origin's first run in the process, of its library
+as well. A kernel of 35 microseconds took 28 milliseconds on an H200, and its variants then came last.
 """
 _SHORT = 0.02  # seconds of a run that may be repeated twice
 _CLOSE, _MOST_REMEASURED = 1.3, 6
 _REMEASURING_SECONDS, _REMEASURING_REPEATS = 0.1, (2, 20)
 _VARIED = 2  # origins whose settings are varied
 _FRUITLESS, _GAIN = 40, 0.99
-"""How many variations in a row may bring no gain, before they end; and the share of the best time that is one."""
-_SCREENING = 0.9  # of the budget; the rest is for the last measurements
+"""The number of consecutive variations without a gain after which they end; and the share of the best time that counts
+as a gain."""
+_SCREENING = 0.9  # of the budget; the rest is for remeasuring
 _PATIENCE = 2  # times the budget, beyond it, to find a second origin
-_COMPILING = 1.0  # seconds after which no more candidates are tried that compile
+_COMPILING = 1.0  # seconds, after this no candidate that compiles is tried
 
 _NO_TIME = "the search had no time left for it"
 
@@ -83,7 +83,7 @@ class Trials:
         self._compiling: list[tuple[Source, Candidate]] = []
 
     def run(self) -> None:
-        """Raises Unfit, with the reasons, where no result can be accepted."""
+        """Raises Unfit, with the reasons, if no result can be accepted."""
         exhaustive = self._policy.search == "exhaustive"
         self._screen(self._proposals())
         if not (exhaustive and self._crosscheck.accepted):
@@ -98,7 +98,7 @@ class Trials:
             self._screen_compiling()
             if self._crosscheck.accepted != accepted:
                 self._remeasure((self._crosscheck.accepted - accepted) | set(best))
-            if not self._crosscheck.accepted:  # what came last agrees with nobody, and nobody knows who is right
+            if not self._crosscheck.accepted:  # the last result agrees with no other, and none is known to be right
                 raise Unfit(self._why_not())
         self.confirmed = self._crosscheck.confirmed
         self.ranking = [self._measurement(name) for name in self._ranked(self._crosscheck.accepted)]
@@ -111,7 +111,7 @@ class Trials:
     # --- screening ---------------------------------------------------------------------------------------------------
 
     def _proposals(self) -> Proposals:
-        """The candidates of all sources, one of each in turns. A source that fails is left out, with its reason."""
+        """The candidates of all sources, one of each in turns. A source that fails is skipped, with its reason."""
         return _in_turns([(source, self._guarded(source, source.candidates)) for source in self._task.sources])
 
     def _variations(self) -> Proposals:
@@ -133,7 +133,9 @@ class Trials:
             self.rejected.append(Measurement(source.name, source.name, "", {}, reason=str(error)))
 
     def _screen(self, proposals: Proposals, varied: bool = False) -> None:
-        """Run each; those whose like are known to be slow after the others, unless that takes long and is of no use."""
+        """Run each. Candidates of origins known to be slow come last, or are skipped if they take long and are not
+        needed.
+        """
         postponed: list[tuple[Source, Candidate]] = []
         fruitless, best = 0, self._best()
         for source, candidate in proposals:
@@ -156,7 +158,7 @@ class Trials:
                 self._try(source, candidate, varied)
         for source, candidate in sorted(postponed, key=lambda each: self._expected(each[1])):
             expected = self._expected(candidate)
-            # the first of a source is tried even so, as an independent result
+            # the first of a source is tried anyway, as an independent result
             known = self._crosscheck.confirmed and any(each.source is source for each in self.tried.values())
             if known and expected > _SLOW and expected * self._best() > _DEAR:
                 self._reject(source, candidate, "its like took far longer than the best")
@@ -166,8 +168,8 @@ class Trials:
                 self._try(source, candidate, varied)
 
     def _screen_compiling(self) -> None:
-        """Run what compiles when it is prepared, half a second or more each: few of them, and only where their like
-        have gained, or nobody knows.
+        """Run candidates that compile when they are prepared, half a second or more each: few of them, and only if such
+        candidates have gained before, or nothing is known about them.
         """
         began = self._clock()
         for source, candidate in self._compiling:
@@ -183,7 +185,7 @@ class Trials:
         self._compiling = []
 
     def _try(self, source: Source, candidate: Candidate, varied: bool) -> None:
-        """Run it once, and again where it may be among the best; then cross-check what it wrote."""
+        """Run it once, and again if it may be among the best; then cross-check its outputs."""
         self._report(f"{len(self.tried) + 1} tried, {candidate.name}")
         best = self._best()
         try:
@@ -209,21 +211,21 @@ class Trials:
             self._reject(source, candidate, str(error))
 
     def _prepare(self, candidate: Candidate) -> None:
-        """Make it ready. What it compiles once and for all takes no time from the others."""
+        """Prepare it. Compilation that is cached on disk takes no time from the others."""
         began = self._clock()
         ready(candidate, self._policy, self._limits.workspace)
         if "compiles_once" in candidate.notes and "compiles" not in candidate.notes:
             self._start += self._clock() - began
 
     def _cross_check(self, candidate: Candidate) -> None:
-        """Compare what it wrote with other results. The time that a float64 reference takes is not counted."""
+        """Compare its outputs with other results. The time of a float64 reference does not count."""
         self._crosscheck.add(candidate)
         began = self._clock()
         _ = self._crosscheck.accepted
         self._start += self._clock() - began
 
     def _best(self) -> float:
-        """Of what is accepted, or may be."""
+        """The best time of the accepted candidates; of all that were tried while none is accepted."""
         names = self._crosscheck.accepted or self.tried
         return min((self._seconds(name) for name in names), default=inf)
 
@@ -231,7 +233,7 @@ class Trials:
         return self._start + _SCREENING * self._limits.seconds - self._clock()
 
     def _out_of_time(self, candidate: Candidate) -> bool:
-        """Without a second origin there is more time, for other origins."""
+        """Whether no time is left for it. Without a second origin there is more time, for other origins."""
         left = self._left()
         if self._crosscheck.confirmed or left > 0:
             return left <= 0
@@ -239,7 +241,9 @@ class Trials:
         return candidate.origin in known or left < -_PATIENCE * self._limits.seconds
 
     def _expected(self, candidate: Candidate) -> float:
-        """How many times slower than the best a candidate may be: as the fastest of its origin, here or before."""
+        """The ratio to the best time that is expected of a candidate: that of its origin's fastest, here or in earlier
+        searches.
+        """
         here = [each.seconds for each in self.tried.values() if each.candidate.origin == candidate.origin]
         if here:
             return min(here) / self._best()
@@ -248,7 +252,7 @@ class Trials:
     # --- remeasuring -------------------------------------------------------------------------------------------------
 
     def _remeasure(self, names: Iterable[str]) -> None:
-        """Time the fastest of these again, in turns, so that what slows the device slows all of them."""
+        """Time the fastest of these again, interleaved, so that a slowdown of the device affects all of them."""
         ranked = self._ranked(names)
         close = [name for name in ranked if self._seconds(name) <= _CLOSE * self._seconds(ranked[0])][:_MOST_REMEASURED]
         if len(close) < 2:
@@ -265,9 +269,9 @@ class Trials:
     # --- the outcome -------------------------------------------------------------------------------------------------
 
     def _ranked(self, names: Iterable[str]) -> list[str]:
-        """In a search for the fastest by time, else in the order in which they were tried.
+        """By time in a search for the fastest; else in the order of trials.
 
-        What compiles has to be a good deal faster than what it is put before.
+        A candidate that compiles must be faster by a margin to be ranked before others.
         """
         chosen = set(names)
         tried = [name for name in self.tried if name in chosen]
@@ -297,7 +301,7 @@ class Trials:
 
 
 def joined_reasons(reasons: Mapping[str, str]) -> str:
-    """Why each of the candidates of these names cannot be had; a reason that many share is told once."""
+    """Why the candidates with these names are not available; a shared reason is listed once."""
     names: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         names.setdefault(reason, []).append(name)

@@ -1,4 +1,4 @@
-"""From a task and a policy to one candidate that is ready to run: stored, pinned, or searched for now."""
+"""From a task and a policy to one prepared candidate: stored, pinned, or found by a search now."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gradkern.version import __version__
 __all__ = ["Choice", "candidate_names", "choose", "conditions", "stored", "workspace_limit"]
 
 _SHARE_OF_DEVICE, _SHARE_OF_FREE = 1 / 8, 1 / 2
-_OTHERS_SEARCH = 60.0  # seconds to wait for another process that searches the same
+_OTHERS_SEARCH = 60.0  # seconds to wait for another process with the same search
 
 Item = TypeVar("Item")
 OpenBench = Callable[[Task, Device], Bench]
@@ -41,10 +41,10 @@ OpenBench = Callable[[Task, Device], Bench]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The candidate that was chosen, prepared; and the search's result, where a search chose it.
+    """The chosen candidate, prepared; and the search's result, if a search chose it.
 
-    provisional  no search has chosen it, and the policy leaves that to a later one
-    policy       of what was the first that is ready
+    provisional  no search has chosen it, and the policy defers the search
+    policy       of a choice without a search: the first candidate that could be prepared
     """
 
     task: Task
@@ -54,7 +54,7 @@ class Choice:
     policy: Policy | None = None
 
     def smaller(self) -> Choice:
-        """The next of the ranking, or of all, with a smaller workspace. Raises Unfit where there is none."""
+        """The next of the ranking, or of all candidates, with a smaller workspace. Raises Unfit if there is none."""
         limit = self.candidate.workspace - 1
         if self.policy is not None and limit >= 0:
             return replace(self, candidate=_first_ready(self.task, self.policy, limit))
@@ -70,10 +70,10 @@ def choose(
     seconds: float = 3.0,
     open_bench: OpenBench = CudaBench,
 ) -> Choice:
-    """The winner for a task. Raises Unfit, with every reason, where no candidate is left.
+    """The winner for a task. Raises Unfit, with every reason, if no candidate is left.
 
-    pin      the one candidate of this name, unsearched
-    seconds  how long a search may take
+    pin      the name of a candidate to use without a search
+    seconds  time limit of a search
     """
     if isinstance(device, DryRunDevice):
         return Choice(task, _dry_run(task, policy, device, pin))
@@ -95,7 +95,7 @@ def choose(
 
 
 def stored(task: Task, policy: Policy, device: Device) -> SearchResult | None:
-    """The result of an earlier search; None where there was none."""
+    """The result of an earlier search; None if there was none."""
     return store.load(store.key_of(conditions(task, policy, device)))
 
 
@@ -105,11 +105,11 @@ def candidate_names(task: Task) -> list[str]:
 
 
 def conditions(task: Task, policy: Policy, device: Device) -> dict[str, Any]:
-    """All that the result of a search depends on."""
+    """Everything that the result of a search depends on."""
     name, driver = identity(device.index)
     return {
         "task": task.key,
-        "search": searching(policy).search,  # which it is once it is made
+        "search": searching(policy).search,  # the policy once the search is finished
         "allow_tf32": policy.allow_tf32,
         "deterministic": policy.deterministic,
         "workspace_limit": policy.workspace_limit,
@@ -145,11 +145,11 @@ def _stored_choice(task: Task, key: str, limit: int) -> Choice | None:
     try:
         return Choice(task, _rebuilt(task, [each for each in result.ranking if each.workspace <= limit]), result)
     except Unfit:
-        return None  # what ran then does not run now: search again
+        return None  # the winner does not run any more: search again
 
 
 def _rebuilt(task: Task, ranking: list[Measurement]) -> Candidate:
-    """The first of these that can be made again."""
+    """The first of these that can be rebuilt."""
     reasons: dict[str, str] = {}
     for each in ranking:
         try:
@@ -162,7 +162,7 @@ def _rebuilt(task: Task, ranking: list[Measurement]) -> Candidate:
 
 
 def _dry_run(task: Task, policy: Policy, device: DryRunDevice, pin: str | None) -> Candidate:
-    """Ask for the kernels of the winner of an earlier search, or of all whom a search would try."""
+    """Request the kernels of the winner of an earlier search, or of all candidates that a search would try."""
     result = stored(task, policy, device) if device.there and policy.search != "default" and pin is None else None
     if result is None:
         return ask_for_candidates(task, device, search=policy.search not in ("default", "background"), pin=pin)
@@ -210,7 +210,7 @@ _warned: set[tuple[str, str]] = set()
 
 
 def _warn(task: Task, result: SearchResult) -> None:
-    """Name what gave wrong results; one warning for a search, and each origin once for a kind of task."""
+    """Warn of candidates with wrong results: once for a search, and each origin once for a kind of task."""
     fresh = [each for each in result.wrong if (task.kind, each.origin) not in _warned]
     _warned.update((task.kind, each.origin) for each in fresh)
     if fresh:
@@ -230,8 +230,8 @@ def _first_ready(task: Task, policy: Policy, limit: int) -> Candidate:
 
 
 def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -> Candidate:
-    """The candidate of this name: from the sources, or a variation of one of theirs, which an earlier search has ranked
-    or whose name says all.
+    """The candidate with this name: from the sources, or a variation of one of theirs that an earlier search ranked or
+    that can be rebuilt from its name.
     """
     names: list[str] = []
     reasons: dict[str, str] = {}

@@ -216,7 +216,7 @@ def test_a_candidate_that_two_sources_propose_runs_once():
     ("note", "policy", "reason"),
     [
         ("reduced_precision", Policy("exhaustive"), "it adds up in less than float32"),
-        ("tf32", Policy("exhaustive", allow_tf32=False), "it multiplies in TF32, which the policy does not allow"),
+        ("tf32", Policy("exhaustive", allow_tf32=False), "it multiplies in TF32, and the policy does not allow it"),
         (
             "nondeterministic",
             Policy("exhaustive", deterministic=True),

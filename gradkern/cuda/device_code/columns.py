@@ -70,7 +70,7 @@ class ColumnSums(ByColumns):
     single_block: bool = False  # one block has all rows of its columns: its sums are the result
     aligned_vectors: bool = False  # a thread's vectors begin at first_column, perhaps before column 0: see column_sums
     fold: int = 1  # the columns are `fold` repetitions of the result's columns; not with `single_block`
-    counts_progress: bool = False  # the kernel counts its progress at `counter` + 128, which is cleared at its end
+    counts_progress: bool = False  # the kernel counts its progress at `counter` + 128, cleared at its end
     evict_last: bool = False  # partial rows are stored with the L2 hint evict_last: much other data follows
     long: bool = False  # a row of partial sums has 2^31 bytes or more
     native_bfloat16: bool = True
@@ -80,7 +80,7 @@ class ColumnSums(ByColumns):
         return ITEMSIZE[self.compute]
 
     def padded_columns(self, columns: int) -> int:
-        """Columns of one row of partial sums, padded for the last step, which takes 4 * chunk at a time."""
+        """Columns of one row of partial sums, padded to a multiple of the last step's 4 * chunk."""
         return round_up(columns, 4 * self.chunk)
 
     def partial_bytes(self, columns: int) -> int:

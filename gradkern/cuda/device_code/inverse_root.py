@@ -22,7 +22,7 @@ def inverse_root(compute: str) -> Callable[[Any], Any]:
     def inverse_root(value: Any) -> Any:
         if DOUBLE:
             return float64(1) / float64(math.sqrt(value))
-        guess = i.inverse_root_approximate(value)  # then one Newton step, which leaves 0 and infinity unchanged
+        guess = i.inverse_root_approximate(value)  # then one Newton step: it leaves 0 and infinity unchanged
         better = guess * (float32(1.5) - float32(0.5) * value * guess * guess)
         return better if better == better else guess
 

@@ -1,4 +1,4 @@
-"""Memory's units of 16 bytes, of which bulk copies have whole ones."""
+"""Units of 16 bytes: bulk copies consist of whole units."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["bytes_spanned"]
 
 
 def bytes_spanned() -> Callable[[int, int], int]:
-    """The device function spanned(address, size): bytes of the units that hold `size` bytes at `address`; they never
-    leave an allocation's granule.
+    """The device function spanned(address, size): the bytes of all units that contain the `size` bytes at `address`.
+    These are within the allocation's granule.
     """
 
     @device_function

@@ -29,7 +29,7 @@ UNIT = 16  # bytes of a vector; sizes and addresses of bulk copies are multiples
 # slot of the ring; and slots of about 50 KB, X and D together.
 _THREADS = 256 + 32
 _PART = 25 * 1024  # bytes of X in a slot
-_LEAST, _SHORT = 256, 512  # bytes of a copy: at least, and below which a larger group is better
+_LEAST, _SHORT = 256, 512  # bytes of a copy: the minimum, and the minimum that needs no larger group
 _MOST_GROUP = 8  # a warp each at least
 _ITEM, _BUSY = 36 * 1024, 0.9  # bytes of an item, enough for the group if this share of the multiprocessors has one
 _ALIGNED, _ALIGNED_WHOLE = 4096, 16384  # bytes of copies, at most, for larger groups that align them; of whole vectors

@@ -68,7 +68,7 @@ def one_pass(
 
     @device_function
     def ahead_of_all(items: int, blocks: int) -> int:
-        """The argument with which `next_item` returns a block's first item."""
+        """The argument of `next_item` for a block's first item."""
         own = int32(cuda.blockIdx.x)
         if BACKWARD:
             return int32(own + (max(items - own, int32(0)) + blocks - 1) // blocks * blocks)
@@ -100,8 +100,8 @@ def one_pass(
     def begin(
         item: int, count: int, row: int, tile: int, tiles: int, rows_each: int, rows_over: int, groups: int
     ) -> Any:  # fmt: skip
-        """Of an item: the bytes at which this thread's first vector of the first row begins and its inner array ends;
-        its rows; its vectors; its tile, group and inner array.
+        """Of an item: the bytes where this thread's first vector of the first row begins and where its inner array
+        ends; its rows; its vectors; its tile, group and inner array.
         """
         line = i.quotient(item, tiles)
         outer_index = i.quotient(line, groups) if HAS_OUTER else int32(0)

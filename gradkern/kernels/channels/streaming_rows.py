@@ -174,6 +174,6 @@ def _places(names: tuple[str, ...]) -> list[int]:
 
 
 def _in_rings(config: StreamingConfig) -> list[int]:
-    """The byte at which each of X, D, D2, Y and Z begins in a row of its ring."""
+    """The byte where each of X, D, D2, Y and Z begins in a row of its ring."""
     held, passing = _places(config.held), _places(config.reads[len(config.held) :])
     return [(one + other) * config.tile_bytes for one, other in zip(held, passing, strict=True)]

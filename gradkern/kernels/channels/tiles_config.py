@@ -155,7 +155,7 @@ class TilesConfig(ByColumns):
             single_block=self.single_block,
             fold=self.fold,
             counts_progress=self.persistent,
-            evict_last=self.persistent and self.native_bfloat16,  # compute capability 8.0 or newer, which has the hint
+            evict_last=self.persistent and self.native_bfloat16,  # the hint of compute capability 8.0 and newer
             long=self.long_rows,
             native_bfloat16=self.native_bfloat16,
         )
@@ -311,7 +311,7 @@ def _with_lanes_of_sums(config: Config, columns: int, rows: int, threads: int) -
     """Slices of 256 bytes, or of 128 where 256 leave many lanes idle. Where rows are not a multiple of cache lines, the
     edges of slices cost time: long rows have half as many slices, others have 128 bytes only if 256 leave more lanes
     idle. The longest rows have slices of 1024 bytes, in tiles of fewer rows that fill the last tile better: twelve
-    gradients of GELU took 0.983 of the time on average on an H200 (0.95 to 1.005). Not for few rows, which are one
+    gradients of GELU took 0.983 of the time on average on an H200 (0.95 to 1.005). Not for few rows: these are one
     tile, nor in float64, where the instructions of GELU take longer than memory.
     """
     lanes, penalty, row_bytes = lanes_of_line(config), 0.02, columns * config.itemsize

@@ -1,6 +1,6 @@
-"""Batch normalization in training, where mean and variance are those of the batch, and its gradient.
+"""Batch normalization in training, with the mean and variance of the batch, and its gradient.
 
-Channels are the second axis, and have m elements each. BatchNormalization:
+Channels are the second axis, with m elements each. BatchNormalization:
 
     mean = sum of X/m,  variance = sum of (X - mean)^2/m,  both over all but the channels
     saved_mean = mean,  saved_inv_std = 1/sqrt(variance + epsilon)
@@ -8,12 +8,12 @@ Channels are the second axis, and have m elements each. BatchNormalization:
     running_mean = input_mean momentum + mean (1 - momentum)
     running_var = input_var momentum + variance (1 - momentum)    with unbiased=1, variance m/(m - 1)
 
-act is none, relu (0 where t + Z <= 0: a NaN stays), leaky_relu (activation_alpha (t + Z) where not t + Z > 0) or silu
-(t/(1 + exp(-t))); Z, a residual, need not be there. X, Y and Z (N, C, spatial...) have the type T; scale and B (C) the
-type T1; running statistics T2, those of the batch U. Arithmetic is float32 (float64 for float64) and rounds once, at
-the store; the statistics lose no digits to a mean far from 0. Running statistics are computed where they are named as
-outputs, as in out={"running_mean": input_mean, ...}, which writes them in place. Of nothing the statistics of the batch
-are 0, and the running ones stay.
+act is none, relu (0 where t + Z <= 0; NaN stays NaN), leaky_relu (activation_alpha (t + Z) where not t + Z > 0) or silu
+(t/(1 + exp(-t))). Z is an optional residual. X, Y and Z (N, C, spatial...) have type T; scale and B (C) type T1;
+running statistics type T2, and those of the batch type U. Arithmetic is float32 (float64 for float64) and rounds once,
+at the store. The statistics are accurate for a mean far from 0, too. Running statistics are computed if they are named
+as outputs; out={"running_mean": input_mean, ...} updates them in place. For an empty batch its statistics are 0, and
+running statistics do not change.
 
 BatchNormalizationGrad, with xh = (X - saved_mean) saved_inv_std:
 
@@ -21,41 +21,41 @@ BatchNormalizationGrad, with xh = (X - saved_mean) saved_inv_std:
     dBias = sum of D,  dScale = sum of D xh,  both over all but the channels
     dX = Scale saved_inv_std/m (m D - dBias - xh dScale)
 
-dY2 is a second gradient of Y, where it has two users. Without an activation D is dY, or dY + dY2. relu's derivative is
-0 where Y <= 0, and leaky_relu's activation_alpha where not Y > 0, as in PyTorch, of a NaN too; without a residual B may
-stand for Y, and t is computed again as the forward pass did. That of silu takes t, from B, and there is no residual
-with it. dY, X, dX and the other arrays like X have the type T; Scale, B, dScale and dBias (C) the type T1; the
-statistics (C) T2. Arithmetic is float32 (float64 for float64); where dZ of 16 bits is wanted, the other gradients may
-be those of the rounded dZ. The statistics may be any values, not only those of X. epsilon is accepted for
-compatibility: saved_inv_std already has it.
+dY2 is a second gradient of Y, if Y has two users. Without an activation D is dY, or dY + dY2. relu's derivative is 0
+where Y <= 0, and leaky_relu's is activation_alpha where not Y > 0; NaN is treated as in PyTorch. Without a residual, B
+may replace Y: t is then recomputed as in the forward pass. silu's derivative needs t, and so B; it has no residual. dY,
+X, dX and the other arrays of X's shape have type T; Scale, B, dScale and dBias (C) type T1; the statistics (C) type T2.
+Arithmetic is float32 (float64 for float64). If dZ of 16 bits is requested, the other gradients may be computed from the
+rounded dZ. The statistics may be any values, not only those of X. epsilon is accepted for compatibility: saved_inv_std
+already includes it.
 
-On a GPU a search finds the fastest of our kernels and of cuDNN's routes, which are for the gradient without activation
-and residual; Policy.kernel pins one of them by its name. mode leaves cuDNN's older functions in that mode alone, which
-do not write dX over dY or X; elsewhere it has no effect.
+On a GPU a search finds the fastest of gradkern's kernels and cuDNN's routes; cuDNN has none with an activation or a
+residual. Policy.kernel pins one of them by name. `mode` restricts the candidates to cuDNN's older functions in that
+mode. These do not write dX over dY or X. On other providers `mode` has no effect.
 
-Where mean and variance are constants, as in inference or with running statistics, dX has only its first term: that is
+If mean and variance are constants, as in inference or with running statistics, dX has only its first term:
 DmlBatchNormalizationGrad, with the same sums.
 
-Sources: ONNX, BatchNormalization 15 with training_mode=1, whose statistics of the batch are no outputs; ONNX Runtime
-Training, BatchNormalizationGrad of com.microsoft 1, which calls cuDNN. Beyond them: activation, residual, dY2 and
+Sources: ONNX, BatchNormalization 15 with training_mode=1, whose batch statistics are not outputs; ONNX Runtime
+Training, BatchNormalizationGrad of com.microsoft 1, implemented with cuDNN. Extensions: activation, residual, dY2 and
 unbiased; bfloat16, any rank from 2 on, channels-last arrays by their strides and without a copy, empty arrays, every
 output optional, Y over X or Z, dX over dY or X, dZ over dY or dY2.
 
 A batch in parts: synchronised batch norm
 -----------------------------------------
-Where each device has a part of the batch, and the statistics are those of all parts, the gradient takes two steps:
+If each device has a part of the batch, and the statistics are those of all parts, the gradient takes two steps:
 
     BatchNormalizationGradSums       dScale and dBias of one part
     (the caller)                     adds them up over all parts: an all-reduce
     BatchNormalizationGradFromSums   dX of one part, with m the elements of each channel in all parts
 
-m is the attribute count, or the sum of the input counts, which has a number for each part and stays on the device: no
-host waits for it, and one plan serves batches of every size. Counts are not checked; those over 2^24 are rounded in
-float32, as is all that is computed with them.
+m is the attribute count, or the sum of the input counts. counts has a number for each part and stays on the device: the
+host does not wait for it, and one plan serves batches of every size. Counts are not checked. Counts over 2^24 are
+rounded in float32, as is everything that is computed from them.
 
-Parts may be of any sizes, an empty one too. Sums and statistics have one type, float32 where the data have 16 bits:
-nothing is rounded to less, or overflows, before all are added up. The added-up sums are the gradients of Scale and
-bias, to be rounded to the parameters' type if that is narrower. Both steps in NumPy, with two parts that are not equal:
+Parts may have any sizes, and may be empty. Sums and statistics have one type, float32 for data of 16 bits: nothing is
+rounded or overflows before all sums are added. The total sums are the gradients of Scale and bias, to be rounded to the
+parameters' type if that is narrower. Both steps in NumPy, with two parts of different sizes:
 
 >>> import numpy as np
 >>> import gradkern
@@ -77,11 +77,11 @@ True
 >>> bool(np.allclose(sums, whole[1:3], rtol=0, atol=1e-13))
 True
 
-Before that the statistics of all parts come from those of each part, and give the output, which is three steps:
+The forward pass takes three steps, with the statistics of all parts from those of each part:
 
-    BatchNormalizationStatistics         of one part mean, variance and m, as one message of 2 C + 1 numbers
-    (the caller)                         gathers those of all parts: an all-gather
-    BatchNormalizationMergeStatistics    mean, 1/sqrt(variance + epsilon) and m of all; running statistics, too
+    BatchNormalizationStatistics         mean, variance and m of one part, as one message of 2 C + 1 numbers
+    (the caller)                         gathers the messages of all parts: an all-gather
+    BatchNormalizationMergeStatistics    mean, 1/sqrt(variance + epsilon) and m of all parts; running statistics, too
     BatchNormalizationFromStatistics     Y of one part
 
 The merge of n elements in a part and m in all is by T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a
@@ -89,8 +89,8 @@ pairwise algorithm for computing sample variances, 1979,
 
     mean = sum of n/m mean_part,  variance = sum of n/m (variance_part + (mean_part - mean)^2)
 
-Its running statistics are as BatchNormalization's with unbiased=1, but that those of one element take the variance 0,
-and that those of nothing move towards 0: as PyTorch's SyncBatchNorm.
+Its running statistics are those of BatchNormalization with unbiased=1, except that the variance of one element is 0,
+and that statistics of an empty batch are 0: as in PyTorch's SyncBatchNorm.
 
 With one process for each device, as in torch.distributed, both sums of the gradient are one message, `sums`, too:
 
@@ -98,8 +98,8 @@ With one process for each device, as in torch.distributed, both sums of the grad
     torch.distributed.all_reduce(sums)
     dX = gradkern.run("BatchNormalizationGradFromSums", dY, X, scale, mean, inv_std, *sums.split(C), counts).dX
 
-These are the two steps of torch.nn.SyncBatchNorm, batch_norm_backward_reduce and batch_norm_backward_elemt, but for the
-second sum: PyTorch's is of D (X - mean), dScale/inv_std.
+These are the two steps of torch.nn.SyncBatchNorm, batch_norm_backward_reduce and batch_norm_backward_elemt, except for
+the second sum: PyTorch's is that of D (X - mean), dScale/inv_std.
 """
 
 from __future__ import annotations

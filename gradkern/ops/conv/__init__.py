@@ -12,11 +12,11 @@ Without B there is no bias. ConvGrad, for an upstream gradient dY of Y's shape:
     dW[m, c, k]  = sum over n, o of  dY[n, m, o] * X[n, channel(m, c), o*strides + k*dilations - pads_begin]
     dB[m]        = sum over n, o of  dY[n, m, o]
 
-Arithmetic is float32 (float64 for float64), TF32 where the policy allows it and the GPU's search finds it faster; it
-rounds once, at the store. New arrays for Y and dX have the channels last in memory where X has them so.
+Arithmetic is float32 (float64 for float64), or TF32 if the policy allows it and a search finds it faster. It rounds
+once, at the store. New arrays for Y and dX are channels-last in memory if X is.
 
-Sources: ONNX, Conv 11; com.microsoft ConvGrad of ONNX Runtime Training, whose attributes are those of ONNX Conv. Beyond
-them: bfloat16, channels-last arrays by their strides, batches of nothing, each gradient optional.
+Sources: ONNX, Conv 11; com.microsoft ConvGrad of ONNX Runtime Training, with the attributes of ONNX Conv.
+Extensions: bfloat16, channels-last arrays by their strides, empty batches, each gradient optional.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["resolve"]
 
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
-    """The attributes with nothing left open: full tuples, auto_pad turned into pads; and `out`, if no dY has told it.
+    """The resolved attributes: full tuples, and pads in place of auto_pad; and `out`, if there is no dY.
 
-    Raises ShapeError or AttributeValueError where the arrays are no convolution's: channels and groups that do not
-    multiply out, a kernel_shape other than W's, a dY of another shape than the forward convolution's output.
+    Raises ShapeError or AttributeValueError if the arrays are not those of a convolution: channels and groups that do
+    not match, a kernel_shape other than W's, a dY of another shape than the forward convolution's output.
     """
     spatial, kernel = axes["spatial"], axes["kernel"]
     group = attributes["group"]

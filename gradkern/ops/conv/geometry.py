@@ -1,4 +1,4 @@
-"""The sizes of a convolution, and which elements its two matrix products multiply: integers, no arrays of data.
+"""The sizes of a convolution, and the elements that its two matrix products multiply: integers, no arrays of data.
 
 `Geometry` is derived once from a call and is what every provider works with. A provider that writes its kernels for a
 fixed number of spatial axes takes `geometry.lifted(rank)`.
@@ -125,7 +125,7 @@ class Geometry:
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
     """How a tensor is read: offsets[axis] has a row (offset, first, last) for each filter tap along the axis. Grid
-    position q sees the tensor's steps*q + offset, which lies inside it exactly where first <= q < last.
+    position q reads element steps*q + offset of the tensor: inside it if and only if first <= q < last.
     """
 
     grid: Axes

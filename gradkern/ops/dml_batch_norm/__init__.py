@@ -4,7 +4,7 @@ Upstream gradient D = InputGradient, xh = (Input - Mean)/sqrt(Variance + Epsilon
 
     OutputGradient = D Scale/sqrt(Variance + Epsilon)    no centring terms: the statistics do not depend on Input
     OutputScaleGradient = sum of D xh
-    OutputBiasGradient = sum of D,  both over every dimension in which Mean has size 1
+    OutputBiasGradient = sum of D,  both over every dimension where Mean has size 1
 
 All have one type T. Input, InputGradient and OutputGradient have one shape of rank 1 to 8; Mean, Variance, Scale and
 their gradients have another of the same rank, each dimension 1 or Input's. Arithmetic is float32 (float64 for float64).

@@ -30,7 +30,7 @@ X_grad over rows, is the gradient of a vector that was added to every row of X: 
 layer whose output is part of X.
 
 X, Y and their gradients are rows x columns; scale, bias and theirs have columns elements; mean and r have rows.
-Types: T of X and X_grad, U of the statistics, V of the parameters, G of Y and Y_grad, which is T or V. Arithmetic is
+Types: T of X and X_grad, U of the statistics, V of the parameters, G of Y and Y_grad: T or V. Arithmetic is
 float32 (float64 for float64) and rounds once, at the store. Sums over rows are in float64 or compensated. The variance
 is computed from differences to a mean, so that no digits cancel.
 

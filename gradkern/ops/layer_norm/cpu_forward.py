@@ -86,7 +86,7 @@ def _rows(
     centred: Any,
 ) -> None:
     """skip, shift, bias and outputs are None where there are none, scale and bias also where Y is not wanted, centred
-    for a simplified norm, which has no mean.
+    for a simplified norm: it has no mean.
 
     With skip, what is normalized is X + skip + shift, rounded; `total` takes it.
     """

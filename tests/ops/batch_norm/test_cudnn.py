@@ -296,7 +296,7 @@ def test_vectors_with_gaps_or_at_odd_addresses_are_copied(
 def test_a_reserve_space_that_only_a_forward_pass_can_fill_rules_the_route_out(fake: FakeCudnn) -> None:
     fake.reserve = 4096
     for candidate in older(NormCase((4, 8, 3, 3), layout="last")):
-        with pytest.raises(Unfit, match="4,096 bytes of reserve space, which only a forward pass can fill"):
+        with pytest.raises(Unfit, match="4,096 bytes of reserve space, and only a forward pass can fill it"):
             candidate.prepare()
 
 

@@ -1,4 +1,5 @@
-"""cuDNN's ways to a batch norm's gradient, each for one layout of the arrays: two older functions, and the graph API.
+"""cuDNN's routes for a batch norm's gradient, each for one layout of the arrays: two older functions, and the graph
+API.
 
 All three take the statistics as they are given, whichever they are, and write dX, dScale and dBias, all of them.
 None says in its documentation that dX may lie over X or dY.
@@ -153,7 +154,7 @@ class Extended(Plain):
         status = lib.cudnnGetBatchNormalizationTrainingExReserveSpaceSize(*what, None, data, ctypes.byref(size))
         check(status, "asking for the size of a reserve space")
         if size.value:
-            raise Unfit(f"cuDNN wants {size.value:,} bytes of reserve space, which only a forward pass can fill")
+            raise Unfit(f"cuDNN wants {size.value:,} bytes of reserve space, and only a forward pass can fill it")
         status = lib.cudnnGetBatchNormalizationBackwardExWorkspaceSize(
             *what, *(data, None, data, None, data), self._vector.pointer, None, ctypes.byref(size)
         )

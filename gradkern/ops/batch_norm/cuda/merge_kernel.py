@@ -29,7 +29,7 @@ ARGUMENTS = (  # addresses, then numbers; momentum as the bits of a float64
 
 
 def build(dtype: str, running: str, epsilon: float, outputs: tuple[str, ...]) -> Callable[..., None]:
-    """The kernel of ARGUMENTS, of which every one is an int64. running: the type of the running statistics."""
+    """The kernel of ARGUMENTS, each an int64. running: the type of the running statistics."""
     ITEM, EPSILON = ITEMSIZE[dtype], epsilon
     WHOLE, SAMPLE = "statistics" in outputs, "sample_statistics" in outputs
     MEAN, VARIANCE, RUNNING = "running_mean" in outputs, "running_var" in outputs, ITEMSIZE[running]

@@ -25,7 +25,7 @@ _TRIED = 2
 # Of 49 random arrays in C order with planes of as many elements or more and a config that holds them, it won the search
 # for 45, and of 19 with smaller planes for 9.
 _LEAST_PLANE = 128
-_CERTAIN = 1.25  # by which the streaming kernel should take longer where channels are last: estimates may be off
+_CERTAIN = 1.25  # predicted ratio of the streaming kernel's time, at least, for channels-last arrays: a safety margin
 
 
 def candidates(problem: Problem, device: Device) -> list[PersistentCandidate]:

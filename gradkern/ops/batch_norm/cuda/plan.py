@@ -1,6 +1,6 @@
 """BatchNormalizationGrad on a GPU: the fastest of gradkern's own kernel and of cuDNN's routes, found by a search.
 
-A pinned `mode` leaves cuDNN's older functions in that mode alone, which are all that knows modes.
+A pinned `mode` leaves only cuDNN's older functions in that mode: nothing else has modes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class BatchNormPlan(SearchPlan):
 
     @property
     def within(self) -> Plan:
-        """gradkern's own kernel by itself, which costs the host far less."""
+        """gradkern's own kernel without the search's plan: it costs the host far less."""
         return self if self._alone is None else self._alone
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:

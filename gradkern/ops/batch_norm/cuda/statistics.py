@@ -1,4 +1,4 @@
-"""The statistics of one part of a batch on a GPU, as one message: one launch, which reads the part once."""
+"""The statistics of one part of a batch on a GPU, as one message, with one launch that reads the part once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Candidates of gradkern's own: the streaming kernel, one pass for the sums and one, the other way, for dX.
 
-The two passes are one launch, in which all blocks wait for the sums, or a launch each, which can be shaped apart.
+The two passes are one launch, with a grid-wide barrier for the sums, or two launches with separate configs.
 """
 
 from __future__ import annotations

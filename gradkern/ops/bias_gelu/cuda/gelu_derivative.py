@@ -93,7 +93,7 @@ _EXP = (
     *(0.002604166666655497, -0.00026041666666623716, 2.170138898805135e-05, -1.550099210162219e-06),
     *(9.688080250609888e-08, -5.382273610787084e-09, 2.6985014377468545e-10, -1.226076621329036e-11),
 )
-_ROUND = 1.5 * 2.0**52  # a number added to it is rounded to a whole one, which its low bits are
+_ROUND = 1.5 * 2.0**52  # adding a number rounds it to an integer, in the low bits of the sum
 _TWO_LN2 = (1.386294361203909, -8.401830145362169e-11)  # 2 log(2): whole numbers times the first part are exact
 
 

@@ -1,4 +1,4 @@
-"""ConvGrad without a column matrix: for depthwise convolutions, which do too little arithmetic to pay for one.
+"""ConvGrad without a column matrix: for depthwise convolutions, whose arithmetic is too little to pay for one.
 
 A plane (the spatial axes of one image and channel) is laid flat with its padding: position p. dY's plane is spread
 over the same positions, output o at o*strides, zeros between. Then tap k is a distance, flat(k*dilations):

@@ -2,7 +2,7 @@
 
     Y[o] = B[m] + sum over c, k of  W[m, c, k] * X[o*strides + distance[k]]
 
-at every position, of which those at o*strides are kept.
+at every position, and keeps those at o*strides.
 """
 
 from __future__ import annotations

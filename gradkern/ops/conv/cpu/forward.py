@@ -48,7 +48,7 @@ class _ForwardPlan:
     def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
         (X, W, *bias), (target,) = inputs, outputs
         B = np.ascontiguousarray(bias[0], self._arithmetic) if bias else self._no_bias
-        Y = self._view_Y(target)  # of an odd array a copy, which comes back below
+        Y = self._view_Y(target)  # a copy of an irregular array, copied back below
         with np.errstate(all="ignore"):  # overflow and NaN are results, here as in kernels
             self._launch(self._read_X(X), self._read_W(W), W, B, Y)
         if self._odd_Y:

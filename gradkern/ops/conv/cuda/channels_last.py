@@ -82,7 +82,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandida
     if laid.of_few_channels:
         with suppress(Unfit):
             yield ChannelsLastCandidate(problem, device, few_channels.candidate(laid, device))
-    if isinstance(device, DryRunDevice):  # which asks for the copies' kernels, where cuDNN need not be
+    if isinstance(device, DryRunDevice):  # it only collects the copies' kernels: cuDNN may be missing
         yield ChannelsLastCandidate(problem, device, Untried())
         return
     found = cudnn.candidates(laid, device)

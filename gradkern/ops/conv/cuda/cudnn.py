@@ -1,7 +1,7 @@
 """A convolution and its gradients by cuDNN's graph API: each engine that takes the arrays as they lie, with each choice
 of knobs that its heuristics or a search propose, is a candidate.
 
-A convolution of one spatial axis has three layouts, for which cuDNN has different engines: N x C x L as it is, and as
+A convolution of one spatial axis has three layouts with different engines of cuDNN: N x C x L as it is, and as
 an image of one row or one column. A bias is added in the forward pass's own graph, before its one rounding.
 """
 
@@ -46,7 +46,7 @@ _ROUNDS_PARTS = {("dW", 24), ("dW", 47), ("dW", 61)}
 """Engines that round partial sums to 16 bits. Of the first two cuDNN says so for float16, but not for bfloat16."""
 _FAULTY = {("dW", 70)}
 """Engines that are not trusted with anything: dW 70 gave another gradient for float32 in NCHW, and read outside of
-bfloat16 arrays in an unusual order, which ended the process's use of the device.
+bfloat16 arrays in an unusual order, and left the device unusable for the process.
 """
 _TAKES_ANY_PADS = {("dX", 0), ("dX", 74), ("dW", 0), ("dW", 67), ("Y", 0)}
 """Engines without tensor cores that heed the pads at the end. Of the others some do not, and read and write outside the
@@ -224,7 +224,7 @@ def _notes(dtype: str, numerical: Iterable[NumericalNote], behavior: Iterable[Be
         yield "tf32"
     if NumericalNote.REDUCED_PRECISION_REDUCTION in numerical:
         yield "reduced_precision"
-    if NumericalNote.DOWN_CONVERT_INPUTS in numerical:  # to float16, which overflows where float32 does not
+    if NumericalNote.DOWN_CONVERT_INPUTS in numerical:  # to float16: it overflows where float32 does not
         yield "reduced_precision"
     if NumericalNote.NONDETERMINISTIC in numerical:
         yield "nondeterministic"

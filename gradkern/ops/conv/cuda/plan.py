@@ -33,7 +33,7 @@ __all__ = ["HEEDS_PINS", "plan", "searches"]
 HEEDS_PINS = True  # of Policy.kernel
 _READS = {"Y": ("X", "W", "B"), "dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}
 """What each result is computed from; of Y, B may be missing."""
-_MODULES = {  # by the name under which the store keeps what is in them
+_MODULES = {  # by their names in the store
     "bias": "bias",
     "cudnn": "cudnn",
     "depthwise": "depthwise.candidates",

@@ -39,8 +39,8 @@ class Problem:
 
     @property
     def of_few_channels(self) -> bool:
-        """A dW of 16-bit types for which there may be a kernel of our own: of two axes, one group and fewer channels
-        than a vector has elements, which cuDNN's engines for tensor cores fill with zeros.
+        """A dW of 16-bit types that gradkern's own kernel may compute: two axes, one group and fewer channels than a
+        vector has elements. cuDNN's engines for tensor cores pad these with zeros.
         """
         geometry = self.geometry
         few = geometry.group == 1 and geometry.channels < 8 and geometry.rank == 2

@@ -61,7 +61,7 @@ def _of_output(geometry: Geometry, X: Array, W: Array, B: Array | None = None, *
 
 
 def _of_weights(geometry: Geometry, dY: Array, X: Array, places: list[list[int]]) -> Array:
-    """Channels of dY are copied once, those of X once for each way in which a stride may meet them."""
+    """Channels of dY are copied once, those of X once for each offset within a stride."""
     filters, channels = geometry.filters, geometry.channels
     own = sorted({m for m, *_ in places})
     rows = np.moveaxis(dY.take(own, axis=1), 1, 0).astype(np.float64, order="C")
@@ -109,7 +109,7 @@ def _of_data(geometry: Geometry, dY: Array, W: Array, place: list[int]) -> float
 
 
 def _meeting(i: int, taps: int, out: int, stride: int, dilation: int, pad: int) -> Iterable[tuple[int, int]]:
-    """Along one axis, each tap and the element of dY through which it reaches element i of X."""
+    """Along one axis, each tap that reaches element i of X, and the element of dY."""
     for k in range(taps):
         o, between = divmod(i + pad - k * dilation, stride)
         if not between and 0 <= o < out:

@@ -108,7 +108,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         warp, warp_lane = int32(group_thread // 32), int32(group_thread % 32)
         slice_ = int32(cuda.blockIdx.x % BLOCKS_PER_ROW)
         block, blocks = int32(cuda.blockIdx.x // BLOCKS_PER_ROW), int32(cuda.gridDim.x // BLOCKS_PER_ROW)
-        if SEPARATE_REDUCTION:  # by the first blocks, which read most
+        if SEPARATE_REDUCTION:  # by the first blocks: they read most
             column_blocks = int32((all_columns + (STRIPE - 1)) // STRIPE * STRIPE_BLOCKS)
             first_block = int32((column_blocks + (BLOCKS_PER_ROW - 1)) // BLOCKS_PER_ROW)
             if block < first_block:

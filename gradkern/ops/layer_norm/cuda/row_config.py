@@ -130,7 +130,7 @@ class RowConfig(ByColumns):
         return round_up(-(-columns // self.blocks_per_row), whole) if self.blocks_per_row > 1 else columns
 
     def period(self, columns: int) -> int:
-        """Number of rows after which shifts repeat. The number of blocks is a multiple."""
+        """The period of shifts, in rows. The number of blocks is a multiple."""
         return self.width // min(self.width, columns & -columns) if self.aligned_vectors else 1
 
     @property

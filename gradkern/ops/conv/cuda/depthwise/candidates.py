@@ -20,7 +20,7 @@ __all__ = ["OWN_KERNELS", "Depthwise", "candidates", "rebuild"]
 OWN_KERNELS = True
 
 _START = 0.5  # cost of a block's start and end, in tiles
-_ALONE = 3  # warps with which a multiprocessor reaches half of its throughput
+_ALONE = 3  # warps for half of a multiprocessor's throughput
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[Depthwise]:

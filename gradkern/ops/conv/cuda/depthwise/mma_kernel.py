@@ -113,9 +113,10 @@ def _mover(config: MmaConfig, array: Literal["X", "dY"]) -> tuple[Callable[..., 
 
 
 def _rows(config: MmaConfig, number: int) -> Callable[..., None]:
-    """multiply(sums, window, x, later_x, dy, later_dy): two rows of dY, number `number` of two steps, times all that
-    they meet; of X comes the last pair of rows, to the place in the window of that which has passed. The others are
-    where a thread's columns of the step begin, of the first four blocks and of the last four.
+    """multiply(sums, window, x, later_x, dy, later_dy): multiplies two rows of dY, number `number` of two steps,
+    with all pairs of X that they need. The last pair of rows of X is loaded, in the window's place of one that is no
+    longer needed. The addresses are those of a thread's columns of the step, of the first four blocks and of the last
+    four.
     """
     PAIRS, ROW_TAPS = config.pairs, config.taps[0]
     X_CHANNEL, DY_CHANNEL = 4 * config.X_channel, 4 * config.dY_channel
@@ -234,7 +235,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
 
     @device_function
     def turn_over(slot: int, moves_X: bool, moves: bool, to: int, raw: int) -> None:
-        """What has come to the slot, into the arrays of that number, which all have done with by then."""
+        """Transposes the slot's vectors into the arrays of that number; all warps are done with these by then."""
         if moves_X and moves:
             turn_X(to + slot * ARRAYS, raw + slot * STAGE)
         elif moves:
@@ -272,7 +273,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
             if slot < SIDES * BLOCKS:
                 X_of[n] += slot_side * X_SIDE + block * (BLOCK * 4) + SHIFT
                 dY_of[n] += slot_side * DY_SIDE + block * (BLOCK * 4)
-            else:  # there is no such block: the first's of X, which lies in banks of its own, times zeros
+            else:  # there is no such block: the first block of X, in banks of its own, times zeros
                 X_of[n] = X_of[0]
                 dY_of[n] += SIDES * DY_SIDE
 

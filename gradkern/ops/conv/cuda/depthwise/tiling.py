@@ -29,12 +29,12 @@ _MOST_RESIDENT, _MOST_BLOCKS = 1024, 16  # threads and blocks of a multiprocesso
 _OTHER_REGISTERS = 32  # besides tile, taps and window
 _MOST_REGISTERS = 240  # of a thread; the hardware has 255, and the assembler needs some
 _TILE_START = 300  # fixed instructions of a thread and block tile
-_REGISTER_TILES = 3  # for which all blocks are compared
+_REGISTER_TILES = 3  # for these all blocks are compared
 _MOST_PAIRS = (
     384  # threads of a block with two channels each: with more, all threads of a multiprocessor wait at the same time
 )
 _PAIR_TAPS = 9  # of a plane, at most, for two channels of a thread: more leave no registers for sums
-_IDLE = 1.2  # threads over threads with a channel, from which other numbers of channels are tried
+_IDLE = 1.2  # ratio of threads to threads with a channel, at least, for trying other numbers of channels
 _CUTS = 4  # ways to divide a row that does not fit a block, longest parts first
 
 
@@ -109,7 +109,7 @@ def config_of(
         _vector(problem, made, made.halo, halo, columns.halo, columns.threads * columns.step),
         _vector(problem, made, made.tiled, tiled, columns.tiled, gcd(columns.block, columns.shift)),
     )
-    # bytes of an access up to which copies of whole vectors around it were faster
+    # bytes of an access, at most, for copies of whole vectors around it: these were faster
     narrow = 8 if made.itemsize == 2 and (width > 1 or problem.gradient == "dW") else 4
     around = around and made.asynchronous and problem.channels_last
     halo_around, tiled_around = (around and vector * made.itemsize <= narrow for vector in vectors)

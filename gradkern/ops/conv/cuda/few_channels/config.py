@@ -1,12 +1,12 @@
 """The constants one kernel of the dW of a convolution of few channels is made for, and what shared memory holds.
 
 A row of dY meets one row of X for each row of taps, and a row of taps is one run of X's elements: of all its columns
-and channels, which lie end to end. With j for the place in that run, and S elements of X from a column of dY to the
+and channels, contiguous in memory. With j for the place in that run, and S elements of X from a column of dY to the
 next,
 
     dW[m, k, j] = sum over images, rows h and columns w of dY[h, w, m] * X[h * stride + k - begin, S * w + j - lead]
 
-is a product of matrices for each k, which sums over columns w, 16 at a time.
+is a matrix product for each k, with sums over columns w, 16 at a time.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class FewChannelsConfig:
     @property
     def shared_bytes(self) -> int:
         rows, sums = self.words_at + 4 * self.held_rows * self.X_words, self.block_filters * self._places_of_filter * 4
-        return round_up(max(rows, sums, 8 * self.threads), 16)  # of which the last is what adding over blocks takes
+        return round_up(max(rows, sums, 8 * self.threads), 16)  # the last: of the sum over blocks
 
     @property
     def _places_of_filter(self) -> int:

@@ -76,7 +76,7 @@ def build(config: FewChannelsConfig) -> Callable[..., None]:
         across, down = int32(lane >> 2), int32(lane & 3)
         rows = int32(images * ROWS)
         share = i.quotient(int32(rows + chunks - 1), int32(chunks))
-        # which column of dY, and which eight filters of it, this lane names; which pairs of columns it has words of
+        # the column of dY and its eight filters that this lane addresses; the pairs of columns whose words it holds
         column = int32((lane >> 1 & 3) * (2 * APART) + (lane & 1) + (lane >> 4) * (2 * LATER_PAIR))
         own_dY = shared + place_of(column) + (lane >> 3 & 1) * 16
         own_words = shared + WORDS_AT + down * (APART * NEXT) + (across + ODD) * 4
@@ -194,7 +194,7 @@ def _fetch_dY(config: FewChannelsConfig) -> Callable[..., None]:
 
 
 def _fetch_X(config: FewChannelsConfig) -> Callable[..., None]:
-    """fetch(X, shared, image, first, held, rows, thread): so many rows of X, from row `first` on, which is counted with
+    """fetch(X, shared, image, first, held, rows, thread): so many rows of X, from row `first` on, counted with
     the pads before it, on their way to the rows of shared memory from number `held` on; zeros for those outside.
     """
     THREADS, ROWS, BEGIN = config.threads, config.X[0], config.begins[0]

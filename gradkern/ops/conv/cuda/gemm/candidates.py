@@ -87,7 +87,7 @@ class GemmCandidate:
         self.notes = frozenset(note for note, holds in noted.items() if holds)
 
     def prepare(self) -> None:
-        if not isinstance(self.device, DryRunDevice):  # which asks for kernels, where cuBLAS need not be
+        if not isinstance(self.device, DryRunDevice):  # it only collects kernels: cuBLAS may be missing
             bindings()
         self._steps = tuple(each for step in self.program.steps for each in self._enqueues(step))
 
@@ -126,7 +126,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[GemmCandidate]:
 
 
 def variations(candidate: GemmCandidate) -> Iterator[GemmCandidate]:
-    """The same with larger slices, which gains a few per cent where there are several."""
+    """The same with larger slices: a few per cent faster if there are several."""
     if candidate.algorithm.slice_bytes == SLICE:
         larger = GemmCandidate(candidate.problem, candidate.device, replace(candidate.algorithm, slice_bytes=LARGER))
         if larger.program != candidate.program:

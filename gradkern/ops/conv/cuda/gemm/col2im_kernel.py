@@ -182,7 +182,7 @@ def _channels(config: Im2colConfig) -> Callable[..., None]:
 
 
 def _first_tap(INDEX: Any) -> Callable[..., Any]:
-    """The first tap of an axis that meets element x, and at which output; `taps` if none does.
+    """The first tap of an axis that reaches element x, and its output; `taps` if there is none.
 
     The others that do are `hop` taps apart, and their outputs `back`: so one division serves all taps.
     """

@@ -62,7 +62,7 @@ def data_col2im(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
 
 def filter_rows(problem: GemmProblem, adjacent: bool) -> tuple[Matrix, list[Im2colStep], int, bool]:
     """W as a matrix of a column for each filter: as it lies, or what packs it into scratch memory and the bytes there;
-    and whether its rows count (channel, tap), which adjacent channels forbid, or (tap, channel).
+    and whether its rows are ordered (channel, tap), impossible for adjacent channels, or (tap, channel).
     """
     geometry, W = problem.geometry, problem.W
     taps_inside = not adjacent and W.is_matrix(taps_inside=True)

@@ -1,4 +1,4 @@
-"""Y by matrix products: `program` has the equations. Products are added to the bias, which Y has first."""
+"""Y by matrix products: `program` has the equations. Y is initialised with the bias, and products are added to it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """im2col and col2im, between a convolution's tensors and the matrices of its products: from geometry to launches.
 
 A step names its kernel and the operands it reads and writes; operands are numbered, and their addresses come with the
-call. The kernels are in `im2col_kernel` and `col2im_kernel`, which are loaded where one of them must be compiled.
+call. The kernels are in `im2col_kernel` and `col2im_kernel`, imported only to compile one of them.
 """
 
 from __future__ import annotations

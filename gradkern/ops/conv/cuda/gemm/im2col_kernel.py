@@ -9,8 +9,8 @@ copied once.
 p counts the positions q of a grid in row-major order; of x those are (x + before) // step, its residue is the rest.
 All strides are in bytes.
 
-A kernel's arguments are int64 and stand in one list, which `im2col` fills; device functions take those of one kind,
-such as the strides of the three axes, as a tuple, which costs nothing in the machine code.
+A kernel's arguments are int64, in one list that `im2col` fills. Device functions take arguments of one kind, such as
+the strides of the three axes, as a tuple; this does not change the machine code.
 
 All are bound by memory: what is computed for a position (its place in the grid, whether a tap is inside) serves several
 channels, and the loads of a thread are under way together before its first store. Neighbouring threads have

@@ -142,7 +142,7 @@ class AffineWindow:
 
     @classmethod
     def over(cls, grid: Triple, steps: Triple, offsets: list[list[int]]) -> AffineWindow:
-        """With each axis' offsets of its taps, which must lie at one distance."""
+        """With each axis' offsets of its taps; these must be equidistant."""
         spacings = [each[1] - each[0] if len(each) > 1 else 0 for each in offsets]
         for each, spacing in zip(offsets, spacings, strict=True):
             if any(later - earlier != spacing for earlier, later in pairwise(each)):

@@ -1,4 +1,4 @@
-"""A convolution and its gradients as matrix products: which kernels and products, on which memory, in which order.
+"""A convolution and its gradients as matrix products: the kernels and products, their memory and order.
 
     pointwise   1x1 convolutions on the arrays as they are:  Y = W X    dX = W^T dY    dW = sum over images of dY X^T
     columns     im2col, for any convolution, a slice of the positions at a time:
@@ -12,7 +12,7 @@ The columns for dX are cut by residue (see `geometry`), so every element is the 
 once. Slices are much larger than the L2 cache: on an H200 short products lose more than the columns' way to memory
 costs (3x3, 64 channels of 56x56, float64: 32 MB 275 microseconds, 256 MB 187).
 
-Sums of dW may be cut into shares (split-K), which are products of one batch, where one product alone would leave most
+Sums of dW may be divided into shares (split-K), the products of one batch, where a single product would leave most
 of the GPU idle; the shares are added in a fixed order. Sums are kept in float32 (float64) until the last.
 """
 

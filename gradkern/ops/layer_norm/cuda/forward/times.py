@@ -45,7 +45,7 @@ def non_persistent_time(config: NormForwardConfig, columns: int, rows: int, proc
 
 def persistent_time(config: NormForwardConfig, columns: int, rows: int, processors: int) -> float:
     """Of persistent blocks, with a ring."""
-    if is_small(config, columns, rows, processors):  # reduced by the margin by which others must be faster
+    if is_small(config, columns, rows, processors):  # reduced: others must be faster by a margin
         time = 4.653 + 1.09 * _memory(config, columns, rows)
         return 0.95 * (
             time
