@@ -1,4 +1,4 @@
-"""The making of a pack: the kernels of calls are compiled for one architecture, several at once, without a GPU."""
+"""Builds a pack: compiles the kernels of calls for one architecture, in parallel, without a GPU."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["compiled", "earlier", "is_current", "known_architectures", "known_de
 
 
 def known_devices(capability: tuple[int, int], ptx: bool = False) -> list[DryRunDevice]:
-    """One of each known GPU that a pack for this compute capability serves; where it is PTX, those that the machine
-    code serves too, as what comes after them may be like them.
+    """One device of each known GPU that a pack for this compute capability serves. For PTX also those that the machine
+    code serves: later GPUs may be similar.
     """
     kinds = (False, True) if ptx else (False,)
     return [
@@ -32,7 +32,7 @@ def known_devices(capability: tuple[int, int], ptx: bool = False) -> list[DryRun
 
 
 def known_architectures() -> list[str]:
-    """Those of the known GPUs."""
+    """Compute capabilities of the known GPUs."""
     return sorted({f"sm_{major}{minor}" for (major, minor), *_ in GPUS.values()}, key=lambda each: int(each[3:]))
 
 
@@ -42,7 +42,7 @@ def own_device() -> DryRunDevice:
 
 
 def is_current(path: Path, calls: str) -> bool:
-    """Whether the pack in a file is what would be built now, for calls of this digest."""
+    """Whether the pack in a file is up to date, for calls with this digest."""
     try:
         found = Pack(path)
     except (OSError, ValueError):
@@ -66,10 +66,10 @@ def earlier(path: Path) -> dict[str, Compiled]:
 def compiled(
     specs: Iterable[KernelSpec], jobs: int | None = None, have: Mapping[str, Compiled] | None = None
 ) -> Generator[tuple[str, Compiled]]:
-    """The kernels as they come, each with its spec's digest: from those that there are and from the cache, or compiled
-    by `jobs` workers.
+    """Yields kernels, each with its spec's digest: existing ones, those of the cache, and those that `jobs` workers
+    compile.
 
-    Raises ProviderError, with the kernel's name, where one cannot be compiled.
+    Raises ProviderError, with the kernel's name, if one cannot be compiled.
     """
     ahead: list[KernelSpec] = []
     for spec in specs:
@@ -102,7 +102,7 @@ def pack_of(
     ptx: bool = False,
     calls: str = "",
 ) -> bytes:
-    """The content of a pack of these kernels, whose builders are in these modules. calls: see About."""
+    """The content of a pack of these kernels, with builders in these modules. calls: see About."""
     named = tuple(sorted(set(modules)))
     sources, compilers = source_digest(*named), cache.versions()
     return build(About(__version__, capability, sources, named, compilers, ptx=ptx, calls=calls), kernels)

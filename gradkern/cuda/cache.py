@@ -31,7 +31,7 @@ _COMPILERS = ("nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc")  # each wit
 
 
 _held: dict[str, Compiled] = {}
-"""Kernels compiled ahead that could not be written."""
+"""Kernels compiled ahead that could not be written to disk."""
 
 
 def folder() -> Path:
@@ -40,12 +40,14 @@ def folder() -> Path:
 
 
 def read(path: Path) -> Compiled:
-    """The kernel in a file. Raises OSError where it cannot be read, ValueError where it is not what its name says."""
+    """The kernel in a file. Raises OSError if it cannot be read, ValueError if its content does not match its name."""
     return _decode(cache_files.read(path), path.stem)
 
 
 def key_of(module: str, description: str, capability: tuple[int, int]) -> str:
-    """The name of one kernel: its module's sources and the compiler's, constants, device, and all that compiles it."""
+    """The key of one kernel: a digest of its module's sources and the compiler's, constants, device, and compiler
+    versions.
+    """
     parts = [source_digest(module), versions(), description, capability]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -56,7 +58,7 @@ def has(key: str) -> bool:
 
 
 def load(key: str) -> Compiled | None:
-    """The kernel of this key, if it is kept; None, with one warning, of a bad file."""
+    """The kernel of this key, if it is cached; None, with one warning, for a damaged file."""
     if key in _held:
         return _held[key]
     path = _path(key)
@@ -70,20 +72,20 @@ def load(key: str) -> Compiled | None:
 
 
 def keep(key: str, compiled: Compiled) -> None:
-    """Keep a kernel. Where nothing can be written, whoever has it has it."""
+    """Keep a kernel on disk. If nothing can be written, it is only in memory."""
     with contextlib.suppress(OSError):
         cache_files.write(_path(key), cache_files.seal(_MAGIC, f"{key}\n".encode() + compiled.packed()))
 
 
 def hold(key: str, compiled: Compiled) -> None:
-    """Keep a kernel for who asks for it later: where nothing can be written, in this process."""
+    """Keep a kernel for later: on disk, or in this process if nothing can be written."""
     keep(key, compiled)
     if not os.path.exists(_path(key)):
         _held[key] = compiled
 
 
 def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
-    """The kernel of this key, from disk; else built and kept. Of several processes that want it, one builds it."""
+    """The kernel of this key, from disk, or built and kept. If several processes need it, one builds it."""
     compiled = load(key)
     if compiled is not None:
         return compiled
@@ -96,8 +98,8 @@ def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
 
 
 def alone_with(key: str, seconds: float = _OTHERS_BUILD) -> AbstractContextManager[bool]:
-    """Alone among the processes of this machine that build the kernel of this key, or after `seconds` not alone: which
-    of both it says.
+    """A lock among the processes of this machine that build the kernel of this key. It gives whether it was acquired
+    within `seconds`.
     """
     return cache_files.locked("cuda", key, seconds)
 

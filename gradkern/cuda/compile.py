@@ -18,15 +18,15 @@ from gradkern.system.working_folder import do_without
 __all__ = ["TESTED", "Compiled", "compile_kernel", "front_end"]
 
 _ENVIRONMENT = re.compile(r"^\.common \.global .*NumbaEnv.*\n", re.MULTILINE)
-"""Of every function a variable that kernels do not use; their order, and counters in their names, are the process's."""
+"""An unused variable of every function. Order and names of these depend on the process."""
 TESTED = "0.30."  # releases of numba-cuda that the front end was tested with
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel's machine code and what the assembler said about it.
+    """A kernel's machine code and the assembler's report.
 
-    cubin: the machine code; or PTX in its place, for GPUs that the assembler does not know
+    cubin: the machine code, or PTX for GPUs that the assembler does not know
     """
 
     cubin: bytes
@@ -36,13 +36,13 @@ class Compiled:
     ptx: str = ""
 
     def packed(self) -> bytes:
-        """All but the PTX, as it is kept on disk: length of the header, header (JSON), cubin."""
+        """The format on disk, without the PTX: length of the header, header (JSON), cubin."""
         header = json.dumps({"name": self.name, "registers": self.registers, "spilled": self.spilled}).encode()
         return len(header).to_bytes(4, "little") + header + self.cubin
 
     @classmethod
     def unpacked(cls, data: bytes) -> Compiled:
-        """What `packed` has made. Raises ValueError where it is something else."""
+        """The inverse of `packed`. Raises ValueError for other data."""
         length = 4 + int.from_bytes(data[:4], "little")
         try:
             return cls(data[length:], **loads(data[4:length]))
@@ -60,8 +60,8 @@ def compile_kernel(
 ) -> Compiled:
     """Compile a kernel of `arguments` int64 arguments for blocks of `threads` threads.
 
-    The launch bounds let the assembler use as many registers as `blocks_per_processor` such blocks have. The kernel is
-    called `name` in the cubin: Numba's own name for it holds a counter of the process.
+    The launch bounds let the assembler use as many registers as `blocks_per_processor` resident blocks allow. The
+    kernel is called `name` in the cubin: Numba's own name for it contains a counter of the process.
     """
     core: Any = import_module("cuda.core")  # it has no types
     ptx = _ptx(kernel, arguments, capability, (threads, blocks_per_processor))
@@ -80,8 +80,8 @@ def compile_kernel(
 
 @cache
 def front_end() -> ModuleType | None:
-    """`gradkern.cuda.front_end`, where Numba is of a release that it was tested with; None for any other, whose own
-    front end then compiles the same kernels, more slowly.
+    """`gradkern.cuda.front_end` if Numba is of a release that it was tested with. Else None: Numba's own front end
+    compiles the same kernels, more slowly.
     """
     if not metadata.version("numba-cuda").startswith(TESTED):
         return None
@@ -105,7 +105,7 @@ def _ptx(kernel: Callable[..., None], arguments: int, capability: tuple[int, int
     numba = _numba()
     own, types = front_end(), numba.types
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Numba's remarks about its own options
+        warnings.simplefilter("ignore")  # Numba's warnings about its own options
         if own is not None:
             return own.ptx_of(kernel, [types.int64] * arguments, capability, bounds)
         signature = types.void(*[types.int64] * arguments)

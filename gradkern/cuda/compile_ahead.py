@@ -1,4 +1,4 @@
-"""Kernels that will be needed, compiled together before the first of them is."""
+"""Compiles kernels that will be needed in parallel, before the first of them is needed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Result = tuple[KernelSpec, Compiled | None]
 Show = Callable[[Iterable[Result], int], Iterable[Result]]
 """Iterates over results as they come, of a known number, and shows the progress."""
 
-_OTHERS = 60.0  # seconds to wait for what another process compiles
+_OTHERS = 60.0  # seconds to wait for kernels that another process compiles
 _one_at_a_time = locks.lock()
 
 
 def missing(specs: Iterable[KernelSpec]) -> list[KernelSpec]:
-    """Those that are neither in a pack nor in the cache, each once."""
+    """The specs that are neither in a pack nor in the cache, each once."""
     return [each for each in dict.fromkeys(specs) if packs.find(each) is None and not cache.has(_key(each))]
 
 
 def for_plans(plans: Iterable[Callable[[], None]], device: str, show: Show | None = None) -> int:
-    """Compile together what plans need on a device ("cuda:0"); how many kernels were compiled.
+    """Compile the kernels that plans need on a device ("cuda:0") in parallel; returns the number of compiled kernels.
 
-    plans: each makes one, in a dry run. One that fails is left to fail in earnest.
+    plans: each makes a plan, in a dry run. One that raises is skipped: it raises again when it is really made.
     """
     with dry_run(get_device(int(device.partition(":")[2] or 0))) as dry:
         for plan in plans:
@@ -41,10 +41,10 @@ def for_plans(plans: Iterable[Callable[[], None]], device: str, show: Show | Non
 
 
 def compile_ahead(specs: Iterable[KernelSpec], show: Show | None = None) -> int:
-    """Compile into the cache what is missing of these, several at once; how many were.
+    """Compile the missing kernels of these into the cache, in parallel; returns their number.
 
-    One alone is left to who needs it: a worker starts in the time of its compilation. So is what no worker could
-    compile, which fails there, if it does, with its own error. What another process compiles is waited for at the end.
+    A single kernel is left to its user: starting a worker takes as long as the compilation. A kernel that no worker
+    could compile is left, too: its user gets the error. Kernels that another process compiles are awaited at the end.
     """
     wanted = missing(specs)
     if len(wanted) < 2 or not workers.available():
@@ -68,7 +68,7 @@ def _key(spec: KernelSpec) -> str:
 
 
 def _unless_others_do(worker: Worker, spec: KernelSpec) -> Compiled | None:
-    """The kernel, compiled and kept; None where another process compiles it now."""
+    """The kernel, compiled and cached; None if another process is compiling it."""
     key = _key(spec)
     with cache.alone_with(key, 0) as alone:
         if not alone:

@@ -17,10 +17,10 @@ __all__ = ["filled"]
 
 @cache
 def filled(device: Device, value: float, shape: tuple[int, ...], dtype: np.dtype) -> int:
-    """The address of an array that has this value everywhere, there before any stream can read it.
+    """The address of an array filled with this value, complete before any stream can read it.
 
-    It is made once and never freed, and in no framework's memory: a pool that belongs to a graph must hold nothing that
-    outlives it.
+    It is made once and never freed. It is not in a framework's memory pool: a pool that belongs to a graph must not
+    contain anything that outlives the graph.
     """
     array = np.full(shape, value, dtype)
     with activate(device):

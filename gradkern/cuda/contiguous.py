@@ -1,7 +1,8 @@
-"""Arrays that no kernel takes as they lie: inputs copied end to end on the device before the plan runs, outputs after.
+"""Calls with arrays whose layout no kernel takes: inputs are copied to contiguous arrays before the plan runs, outputs
+after.
 
-It costs one more pass over each such array, and memory for the copy, taken from the stream's own pool for the time of
-the call.
+The cost is one more pass over each such array, and memory for the copy from the stream's pool for the duration of the
+call.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ __all__ = ["Gathered", "copy_arguments", "copy_launch", "wrap"]
 _MOST_AXES = 8  # of an array
 _BATCH_AXES = _MOST_AXES - 2  # besides the two of a tile
 _THREADS, _BLOCKS = 256, 4  # of a block; of a multiprocessor, at least
-_IN_FLIGHT = 64 * _THREADS  # bytes that a block's threads have under way at once, and a tile's if it is not turned
-_SHARED, _SIDE = 18 * 1024, 128  # of a turned tile: bytes with its gaps, and elements of its longer side
+_IN_FLIGHT = 64 * _THREADS  # bytes in flight of a block's threads, and of a tile that is not turned
+_SHARED, _SIDE = 18 * 1024, 128  # of a turned tile: bytes with padding, and elements of its longer side
 _LINE, _SECTOR = 128, 32  # bytes
 Order = tuple[int, ...]
 
@@ -42,15 +43,15 @@ def wrap(call: Call, make: Callable[[Call], Plan], names: tuple[str, ...] = ()) 
     found: Plan | None = None
     for order, names in _choices(call):
         made = Gathered(call, names, order, make)
-        if not isinstance(made.plan, Gathered):  # in that order no kernel takes them either
+        if not isinstance(made.plan, Gathered):  # no kernel takes them in that order either
             return made
         found = found or made
     return found
 
 
 def _choices(call: Call) -> Iterator[tuple[Order, tuple[str, ...]]]:
-    """The orders of axes in which all arrays of as many could lie, and what has to be copied for it, the least first.
-    The empty order is C's.
+    """Orders of axes for all arrays of that rank, each with the arrays to copy; fewest bytes first. The empty order is
+    C order.
     """
     tensors = {**call.inputs, **call.outputs}
     rank = max(len(each.shape) for each in tensors.values())
@@ -65,7 +66,7 @@ def _choices(call: Call) -> Iterator[tuple[Order, tuple[str, ...]]]:
 
 
 class Gathered:
-    """A plan that runs the plan made for copies, end to end with the axes in this order, of the named arrays."""
+    """A plan that runs the plan for contiguous copies of the named arrays, with the axes in this order."""
 
     def __init__(self, call: Call, names: tuple[str, ...], order: Order, make: Callable[[Call], Plan]) -> None:
         inputs, outputs = (
@@ -91,7 +92,7 @@ class Gathered:
     def _copies(
         self, sources: Mapping[str, Tensor], targets: Mapping[str, Tensor], names: tuple[str, ...]
     ) -> list[tuple[int, int, Launch]]:
-        """Of every named array: its place, its bytes, and the launch that copies it."""
+        """For every named array: its place, its bytes, and the launch that copies it."""
         return [
             (place, source.nbytes, copy_launch(source, targets[name], self._device))
             for place, (name, source) in enumerate(sources.items())
@@ -127,12 +128,12 @@ class Gathered:
 
 class _Axis(NamedTuple):
     size: int
-    source: int  # bytes from an element to the next
+    source: int  # bytes from element to element
     target: int
 
 
 def _merged(source: Tensor, target: Tensor) -> list[_Axis]:
-    """The axes as they lie in the target, slowest first, those that are one in both as one."""
+    """The axes in the target's order, slowest first; axes that are contiguous in both arrays are merged."""
     axes: list[_Axis] = []
     for axis in memory_order(target):
         size, step, written = source.shape[axis], source.strides[axis], target.strides[axis]
@@ -146,7 +147,7 @@ def _merged(source: Tensor, target: Tensor) -> list[_Axis]:
 
 
 def copy_launch(source: Tensor, target: Tensor, device: Device) -> Launch:
-    """The launch that copies from the strides of one to those of the other. Its values are their addresses."""
+    """The launch that copies from the source's strides to the target's. Its changing arguments are both addresses."""
     constants, tiles, arguments = copy_arguments(source, target)
     size, turned, read, written, _ = constants
     kernel = kernel_of(
@@ -163,13 +164,11 @@ def copy_launch(source: Tensor, target: Tensor, device: Device) -> Launch:
 
 
 def copy_arguments(source: Tensor, target: Tensor) -> tuple[tuple[int, bool, int, int, bool], int, list[int]]:
-    """The constants of the kernel that copies the one to the other, the number of tiles, and its arguments, the two
-    addresses as zeros.
-    """
+    """The constants of the copy kernel, the number of tiles, and its arguments, with zeros for both addresses."""
     one, size = _Axis(1, 0, 0), source.dtype.itemsize
     *batch, columns = [one, *_merged(source, target)]
     closer = [each for each in batch if 0 < abs(each.source) < abs(columns.source)]
-    if closer:  # in the source than the columns are: they run fastest there
+    if closer:  # rows have a smaller stride in the source than columns
         rows = min(closer, key=lambda each: abs(each.source))
         batch.remove(rows)
     else:
@@ -213,19 +212,19 @@ def _width(elements: int, step: int, alignment: int, strides: list[int], size: i
 
 
 def _turned_tile(rows: int, columns: int, size: int, read: int) -> tuple[int, int, int, int]:
-    """Rows and columns of a tile in shared memory, and there the bytes from row to row and from read to read.
+    """Rows and columns of a tile in shared memory, and the bytes there from row to row and from read to read.
 
-    Of rows that come with one load each has a line of its own, and 16 bytes after such a group are left free: so
-    neighbouring threads meet different banks of memory, whether they go along the rows or along the columns.
+    Each row of a load has its own line, and 16 bytes of padding follow such a group: neighbouring threads access
+    different banks, along rows and along columns.
     """
     cell, gap = max(4, size), 16 if read > 1 else 0
 
     def fitting(most: int) -> int:
-        """The longest line of shared memory that takes no more bytes."""
+        """The longest line of shared memory within this many bytes."""
         return most // 16 * 16 if read > 1 else (most // cell - 1 | 1) * cell
 
     def cut(number: int, most: int) -> int:
-        """No more than so many: few pieces are alike, many whole lines of memory."""
+        """At most this many: equal pieces if they are few, else whole lines of memory."""
         if number <= most:
             return number
         unit = (_LINE if number >= 4 * most else _SECTOR) // size

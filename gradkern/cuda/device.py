@@ -1,4 +1,4 @@
-"""The driver, checked: contexts, and what a device can do."""
+"""Checked driver calls, contexts, and properties of devices."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ __all__ = [
 ]
 
 in_turn = locks.lock()
-"""Held while work that uses a stream's scratch memory twice is enqueued: two threads may share the stream."""
+"""Held while several launches that share a stream's scratch memory are enqueued: two threads may share the stream."""
 
 _UNDER_CAPTURE = ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
 
 
 class OutOfMemoryError(ProviderError):
-    """The device has not as much memory as was asked for."""
+    """The device does not have the requested memory."""
 
 
 def check(answer: tuple[Any, ...], doing: str) -> Any:
-    """The result of a driver call, or a ProviderError with the driver's own words."""
+    """The result of a driver call. Raises ProviderError with the driver's message."""
     status = answer[0]
     if status != driver.CUresult.CUDA_SUCCESS:
         _, text = driver.cuGetErrorString(status)
@@ -55,7 +55,7 @@ def check(answer: tuple[Any, ...], doing: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a kernel's shape may depend on.
+    """The properties that a kernel's config may depend on.
 
     processors: the multiprocessors that kernels may fill; margin: other multiprocessors, left free
     """
@@ -73,7 +73,7 @@ _described: ContextVar[Device | None] = ContextVar("gradkern_described_device", 
 
 @contextmanager
 def described(device: Device) -> Generator[None]:
-    """Let `get_device` give this device for every index within the block, in this thread."""
+    """Within the block, `get_device` returns this device for every index, in this thread."""
     token = _described.set(device)
     try:
         yield
@@ -82,9 +82,9 @@ def described(device: Device) -> Generator[None]:
 
 
 def get_device(index: int) -> Device:
-    """The device with this index, less the SM margin of now, and its primary context, the one every framework uses.
+    """The device with this index, with the current SM margin, and its primary context, shared with all frameworks.
 
-    What is planned for it keeps that margin: plans are cached, and their keys do not have it.
+    Plans for it keep that margin: they are cached, and their keys do not contain it.
     """
     given = _described.get()
     if given is not None:
@@ -117,7 +117,7 @@ def _opened(index: int) -> Device:
 
 @cache
 def identity(index: int) -> tuple[str, str]:
-    """The device's name, and its driver: what a measurement holds for."""
+    """The device's name and its driver: measurements are valid for these."""
     handle = check(driver.cuDeviceGet(get_device(index).index), f"looking for device {index}")
     name = check(driver.cuDeviceGetName(256, handle), "reading a device's name").split(b"\0")[0].decode()
     try:  # the driver itself reports only its CUDA version
@@ -128,11 +128,11 @@ def identity(index: int) -> tuple[str, str]:
 
 
 def is_current(device: Device) -> bool:
-    """Whether the device's primary context is this thread's, where `activate` has nothing to do and takes longer."""
+    """Whether the device's primary context is current in this thread: then `activate` is not needed, and slower."""
     return int(driver.cuCtxGetCurrent()[1]) == int(device.context)
 
 
-class activate:  # noqa: N801  used as a function is
+class activate:  # noqa: N801  used like a function
     """Make the device's primary context current for a block of code."""
 
     __slots__ = ("_context", "_pushed")
@@ -154,10 +154,10 @@ class activate:  # noqa: N801  used as a function is
 
 @contextmanager
 def relaxed_capture() -> Generator[None]:
-    """Let this thread make what lasts, memory, streams, events and libraries' handles, though a stream may be captured.
+    """Let this thread create memory, streams, events and library handles while a stream is captured.
 
-    The capture's own mode forbids that to its thread, or to all: an attempt ends it, and the graph is lost. What is
-    made is no part of the graph; on a stream that is captured nothing may be enqueued here.
+    The capture mode may forbid that to its thread, or to all threads: an attempt would invalidate the capture. The
+    created objects are not part of the graph. Nothing may be enqueued here on a captured stream.
     """
     exchange = driver.cuThreadExchangeStreamCaptureMode
     before = check(exchange(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED), "relaxing a capture's mode")

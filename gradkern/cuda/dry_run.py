@@ -1,8 +1,8 @@
 """Planning without compiling, on a device that need not exist: collects the kernels that calls would need.
 
-Within `dry_run(device)` plans are made as always, by the same planner and the same modules of operators, for a device
-that is described; but `kernel_of` writes down each kernel's spec in place of compiling and loading it, and where a
-search would be made, all candidates that it would compile are prepared and none is run. Such plans cannot be called.
+Within `dry_run(device)` plans are made as usual, by the same planner and operator modules, for a described device.
+`kernel_of` records each kernel's spec instead of compiling and loading it. In place of a search, all candidates that it
+would compile are prepared and none is run. Such plans cannot be called.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["DryRunDevice", "UnloadedKernel", "dry_run"]
 class DryRunDevice(Device):
     """A device that loads nothing. specs: the requested kernels in order, each once.
 
-    there: whether it stands for the device of this machine with that index, so that results of searches on it hold.
+    there: whether it represents this machine's device with that index, so that results of searches on it are valid.
     """
 
     context: Any = 1  # not a context
@@ -31,13 +31,13 @@ class DryRunDevice(Device):
 
     @classmethod
     def of(cls, device: Device) -> DryRunDevice:
-        """In place of a device of this machine."""
+        """A dry-run device for a device of this machine."""
         sizes = device.processors, device.shared_bytes
         return cls(device.index, device.capability, *sizes, margin=device.margin, there=True)
 
 
 class UnloadedKernel:
-    """What stands for a kernel of a dry run: every block that its launch bounds admit is resident."""
+    """A kernel of a dry run: all blocks that its launch bounds allow count as resident."""
 
     registers = spilled = 0
     function = None
@@ -52,7 +52,8 @@ class UnloadedKernel:
 
 @contextmanager
 def dry_run(device: Device) -> Generator[DryRunDevice]:
-    """All devices are this one within the block, in this thread, and nothing is compiled; yields what is written to."""
+    """Within the block, in this thread, every device is this one, and nothing is compiled. Yields the device, that
+    collects specs."""
     dry = device if isinstance(device, DryRunDevice) else DryRunDevice.of(device)
     with described(dry):
         yield dry

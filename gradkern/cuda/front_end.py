@@ -1,15 +1,15 @@
-"""Numba's front end, cut down to what these kernels need: a function in a second of one core instead of three to five.
+"""A reduced version of Numba's front end for gradkern's kernels: one second of a core instead of three to five.
 
-    device functions  are typed once for each set of argument types and inlined by NVVM, which the machine code does
-                      not show; Numba's own inlining copies their statements to every call, and then types them all
-    passes            that rewrite what kernels do not have (closures made in them, generators, array expressions,
-                      overloads) are left out, and analyses that only they need
-    lowering          looks nothing up twice: see `lowering`
-    flags             are compared as what was set of them; Numba builds a dictionary of all 26, thousands of times
+    device functions  are typed once for each set of argument types and inlined by NVVM, with the same machine code;
+                      Numba's inlining copies their statements to every call, and then types all copies
+    passes            for constructs that kernels do not have (closures made in them, generators, array expressions,
+                      overloads) are skipped, with the analyses that only they need
+    lowering          repeats no look-up: see `lowering`
+    flags             are compared by the options that were set; Numba builds a dictionary of all 26, thousands of times
     devices           share one LLVM IR
-    garbage           is not collected meanwhile: the compiler makes millions of objects that live to its end
+    garbage           is not collected meanwhile: the compiler makes millions of objects that live until its end
 
-None of this patches Numba; but the names imported here are not documented. `compile` imports this module only with the
+Numba is not patched, but the names imported here are undocumented. `compile` imports this module only with the
 releases it was tested with, and falls back to `numba.cuda.compile`: the same kernels, more slowly.
 """
 
@@ -27,7 +27,7 @@ from gradkern.cuda.lowering import Lower, TargetContext, TypingContext
 
 __all__ = ["DeviceFunction", "ptx_of"]
 
-_OLDEST = (7, 5)  # Numba asks for nothing newer: from here on the IR is the same
+_OLDEST = (7, 5)  # newer capabilities have the same IR
 
 compiler: Any = import_module("numba.cuda.compiler")  # Numba has no types
 types: Any = import_module("numba.cuda.types")
@@ -52,7 +52,7 @@ def _options(flags: Any) -> Any:
 
 
 class _Flags(CUDAFlags):
-    """All that are compared in one compilation have the same options set."""
+    """Flags that are compared in one compilation have the same options set."""
 
     def __hash__(self) -> int:
         return 1
@@ -62,7 +62,7 @@ class _Flags(CUDAFlags):
 
 
 class _Target(CUDATarget):
-    """Numba's, with the contexts of `lowering`."""
+    """Numba's target, with the contexts of `lowering`."""
 
     def __init__(self) -> None:
         CUDATarget.__init__(self, "cuda")
@@ -106,7 +106,7 @@ class _Compiler(compiler.CUDACompiler):
 
 
 class DeviceFunction(CUDADispatcher):
-    """A function for kernels to call. Numba's own asks the driver for a device before it compiles one."""
+    """A function that kernels call. Numba's own decorator queries the driver for a device before it compiles."""
 
     targetdescr = _target
 

@@ -1,8 +1,8 @@
-"""What kernels' shapes depend on, of GPUs that need not be there: packs are made for these.
+"""Properties of known GPUs that kernels' configs depend on, for building packs without these GPUs.
 
 The shared memory of a block and the cluster sizes are the compute capability's (CUDA C++ programming guide, "Technical
 Specifications per Compute Capability"), the multiprocessors the board's (NVIDIA's data sheets and architecture white
-papers). The H200's are those that its driver tells.
+papers). The H200's are from its driver.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ GPUS: Mapping[str, tuple[tuple[int, int], int, int]] = MappingProxyType(
         "RTX PRO 6000": ((12, 0), 188, _SMALL),
     }
 )
-"""By name: compute capability, multiprocessors, and bytes of dynamic shared memory that a block may have."""
+"""Compute capability, multiprocessors, and bytes of dynamic shared memory of a block, by name."""
 
 
 def device_named(name: str) -> DryRunDevice:
-    """One of GPUS, to plan for."""
+    """A dry-run device for one of GPUS."""
     capability, processors, shared_bytes = GPUS[name]
     return DryRunDevice(0, capability, processors, shared_bytes)

@@ -1,4 +1,4 @@
-"""Host arrays on a GPU, when the caller names the provider: copied there, computed, copied back."""
+"""Host arrays on a GPU, if the caller names the provider: copied to the device, computed, copied back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ driver: Any = import_module("cuda.bindings.driver")  # it has no types
 __all__ = ["Staged", "wrap"]
 
 DEVICE = "cuda:0"
-ALIGNMENT = 16  # of every address the driver allocates, and more
+ALIGNMENT = 16  # of every address that the driver allocates, at least
 
 
 def wrap(call: Call, make: Callable[[Call], Plan], names: tuple[str, ...] = ()) -> Plan:

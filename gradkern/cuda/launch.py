@@ -155,17 +155,18 @@ def kernel_of(
 
 
 def named(names: Sequence[str], numbers: Mapping[str, int], given: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Of a launch of a kernel whose arguments have these names, `arguments` and `changing`: the numbers, by name, 0 for
-    all else, and where those are that a call gives.
+    """`arguments` and `changing` of a launch, for a kernel with these argument names: numbers by name, 0 for others,
+    and the places of the arguments that a call provides.
     """
     return [numbers.get(name, 0) for name in names], [names.index(name) for name in given]
 
 
 class Launch:
-    """One launch of a kernel of int64 arguments. A call gives those at `changing`, in that order; all else is fixed.
+    """One launch of a kernel of int64 arguments. A call provides the arguments at `changing`, in that order; others are
+    fixed.
 
-    Calls cost the host as little as Python can do: what is fixed stands ready in the driver's form, and what changes
-    lies side by side in memory, wherever the kernel wants it, to be written at once.
+    Calls cost the host as little as Python allows: fixed arguments are stored in the driver's format, and changing
+    arguments are contiguous in memory, whatever their order in the kernel, and written in one operation.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class Launch:
         self._lock = locks.lock()
 
     def __call__(self, values: Sequence[int], stream: int) -> None:
-        """Launch with these values of the changing arguments, in the device's context whichever is current."""
+        """Launch with these values of the changing arguments, in the device's context, whichever is current."""
         with self._lock:  # the argument block is this object's own
             self._write(self._values, 0, *values)
             if stream != self._stream:
@@ -202,8 +203,8 @@ class Launch:
             self._retry(status, values, stream)
 
     def _retry(self, status: tuple[Any, ...], values: Sequence[int], stream: int) -> None:
-        """Launch in the kernel's context where the one that is current is another, to which the driver does not know
-        the kernel: that costs less than to ask for it before every launch.
+        """Launch in the kernel's context after the driver refused the launch in another current context: cheaper than
+        querying the context before every launch.
         """
         if is_current(self.kernel.device):
             check(status, "a launch")
@@ -213,7 +214,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """A plan of one launch without scratch memory: in any thread, and in whatever context."""
+    """A plan of one launch without scratch memory. It can be called in any thread and any context."""
 
     kernel: str
     launch: Launch

@@ -34,14 +34,14 @@ _LEVEL = 9
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a pack says of itself.
+    """The description of a pack.
 
-    capability  it was compiled for
-    sources     the digest of the sources of all its kernels, and `modules` the builders' modules that these begin at
-    compilers   the versions that compiled it
-    kernels     how many there are
+    capability  the compute capability that it was compiled for
+    sources     the digest of the sources of all its kernels; `modules`: the builders' modules
+    compilers   the versions of the compilers
+    kernels     their number
     ptx         they are PTX, compiled by drivers of newer GPUs, not machine code
-    calls       a digest of the calls that they are for
+    calls       a digest of the calls
     """
 
     gradkern: str
@@ -70,7 +70,7 @@ def build(about: About, kernels: Mapping[str, Compiled]) -> bytes:
 
 
 def about_of(data: bytes) -> About:
-    """What JSON says of a pack. Raises ValueError where it says something else."""
+    """The description from JSON. Raises ValueError for other content."""
     try:
         said = loads(data)
         modules, compilers = (tuple(map(str, said.pop(name))) for name in ("modules", "compilers"))
@@ -102,15 +102,15 @@ def _decompressed(data: bytes, length: int, key: str) -> bytes:
 
 
 class Pack:
-    """An open pack. What is read is of the file that was opened, whatever comes to be in its place."""
+    """An open pack. Reads are from the file that was opened, even if its path is replaced."""
 
     _handle = -1
 
     def __init__(self, path: Path, handle: int | None = None) -> None:
-        """handle: of the file where it is open already, closed with the pack.
+        """handle: of the file if it is open already; closed with the pack.
 
-        Raises OSError where it cannot be read, ValueError, with the reason, where its head is not as it was written.
-        Who owns the file is not looked at.
+        Raises OSError if it cannot be read, ValueError, with the reason, if its head is damaged. The file's owner is
+        not checked.
         """
         self.path = path
         self._handle = cache_files.open_regular(path) if handle is None else handle
@@ -150,9 +150,9 @@ class Pack:
         return (each[0].hex() for each in self._all())
 
     def read(self, key: str) -> Compiled | None:
-        """The kernel of this spec's digest; None where there is none.
+        """The kernel with this spec's digest; None if there is none.
 
-        Raises OSError where it cannot be read, ValueError where it is not as it was written.
+        Raises OSError if it cannot be read, ValueError if it is damaged.
         """
         wanted = bytes.fromhex(key)
         place = bisect_left(range(len(self)), wanted, key=lambda index: self._record(index)[0])
@@ -175,7 +175,7 @@ class Pack:
         return _RECORD.unpack_from(self._records, index * _RECORD.size)
 
     def close(self) -> None:
-        """Let go of the file. Nothing can be read then."""
+        """Close the file. Nothing can be read afterwards."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)

@@ -1,12 +1,12 @@
-"""The packs that this installation has: one for an architecture in the cache, where a user has put it, and one in the
-package, where its wheel had it.
+"""The packs of this installation: for each architecture one in the cache, installed by a user, and one in the package,
+from its wheel.
 
-A pack serves the devices of its compute capability and of later ones with the same major number, whose kernels may be
-called by other names: those of NVIDIA's boards for robots and cars apart, machine code is made to run there too. A pack
-of PTX (compute_90) serves all with a greater major number, whose driver compiles what is loaded. A pack is used as a
-whole or not at all: a damaged one, and one that was made from other sources, is refused with one warning, and `gradkern
-doctor` says so. Kernels of a user's pack come before those of the package. A checkout has its pack in the package, too
-(tools/environment.py); that its sources have changed since is said by `gradkern doctor` alone.
+A pack serves devices of its compute capability and of later ones with the same major number: machine code is compatible
+with these, except on NVIDIA's boards for robots and cars. A pack of PTX (compute_90) serves all devices with a greater
+major number; their driver compiles the kernels that are loaded. A pack is used as a whole or not at all: a damaged
+pack, or one made from other sources, is refused with one warning, and `gradkern doctor` reports it. Kernels of a user's
+pack come before those of the package. A checkout has its pack in the package, too (tools/environment.py); if its
+sources have changed since, only `gradkern doctor` reports it.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ __all__ = [
 ]
 
 PACKAGED = Path(__file__).parents[1] / "packs"
-"""Where the wheel has its packs: trusted as its code is, whoever owns it."""
+"""The folder of the wheel's packs: trusted like its code, whoever owns it."""
 _NAME = re.compile(r"(sm|compute)_(\d+)(\d)\.pack")
 _ALONE = {(7, 2), (8, 7), (10, 1), (11, 0)}
-"""Boards whose machine code is their own (CUDA programming guide, "Binary Compatibility")."""
+"""Boards with incompatible machine code (CUDA programming guide, "Binary Compatibility")."""
 
 _lock = locks.lock()
-_open: dict[tuple[int, int], tuple[Pack, ...]] = {}  # by the device's capability, those that serve it
+_open: dict[tuple[int, int], tuple[Pack, ...]] = {}  # packs that serve a device, by its capability
 _disabled = False
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file that is in the place of a pack. fault: why it is not used."""
+    """A file at the path of a pack. fault: why it is not used."""
 
     path: Path
     capability: tuple[int, int]
@@ -65,19 +65,19 @@ def name_of(capability: tuple[int, int], ptx: bool = False) -> str:
 
 
 def installed_path(capability: tuple[int, int], ptx: bool = False) -> Path:
-    """Where a user's pack for this capability is."""
+    """The path of a user's pack for this capability."""
     return cache_files.folder("packs") / name_of(capability, ptx)
 
 
 def find(spec: KernelSpec) -> Compiled | None:
-    """The kernel of a spec in a pack; None where no pack has it."""
+    """The kernel of a spec from a pack; None if no pack has it."""
     with _lock:
         if spec.capability not in _open:
             _open[spec.capability] = tuple(_opened(spec.capability))
         for pack in _open[spec.capability]:
             try:
                 kernel = pack.read(spec.on(pack.about.capability, pack.about.ptx).digest)
-            except (OSError, ValueError) as error:  # the rest of it is not to be trusted either
+            except (OSError, ValueError) as error:  # do not trust the rest of it either
                 _open[spec.capability] = tuple(each for each in _open[spec.capability] if each is not pack)
                 _refuse(pack.path, str(error))
                 continue
@@ -94,7 +94,7 @@ def disable() -> None:
 
 
 def reset() -> None:
-    """Look for packs again: one may have come."""
+    """Look for packs again: one may have been added."""
     with _lock:
         for pack in {id(pack): pack for each in _open.values() for pack in each}.values():
             pack.close()
@@ -102,14 +102,14 @@ def reset() -> None:
 
 
 def found() -> list[Found]:
-    """All packs that there are, those of the cache first; none is refused with a warning."""
+    """All packs, those of the cache first. Refused packs cause no warning here."""
     return [_described(path, capability) for path, capability, _ in _files()]
 
 
 def read(path: Path) -> None:
     """Read a user's pack with all its kernels.
 
-    Raises OSError where it cannot be read, ValueError, with the reason, where it is damaged or does not fit.
+    Raises OSError if it cannot be read, ValueError, with the reason, if it is damaged or does not fit.
     """
     pack = _open_own(path)
     try:
@@ -122,10 +122,10 @@ def read(path: Path) -> None:
 
 
 def install(path: Path) -> tuple[Path, About]:
-    """Take a pack from a file into the cache; where it is then.
+    """Copy a pack from a file into the cache; returns its path there.
 
-    Raises OSError where it cannot be read or written, ValueError, with the reason, where it is damaged, another user's,
-    or does not fit.
+    Raises OSError if it cannot be read or written, ValueError, with the reason, if it is damaged, another user's, or
+    does not fit.
     """
     data = cache_files.read_own(path)
     pack = Pack(path)
@@ -143,10 +143,10 @@ def install(path: Path) -> tuple[Path, About]:
 
 
 def misfit(about: About) -> str | None:
-    """Why the kernels of a pack are not those of this gradkern; None where they are."""
+    """Why the kernels of a pack are not those of this gradkern; None if they are."""
     try:
         same = about.sources == source_digest(*about.modules)
-    except OSError:  # a module of it is no more
+    except OSError:  # one of its modules does not exist any more
         same = False
     if same:
         return None
@@ -166,7 +166,7 @@ def _files() -> Iterator[tuple[Path, tuple[int, int], bool]]:
 
 
 def serves(pack: tuple[int, int], device: tuple[int, int], ptx: bool = False) -> bool:
-    """Whether what was compiled for one compute capability, to machine code or to PTX, is for a device of another."""
+    """Whether machine code, or PTX, for one compute capability runs on a device of another."""
     if ptx:
         return pack[0] < device[0]
     if pack == device:
@@ -210,7 +210,7 @@ def _described(path: Path, capability: tuple[int, int]) -> Found:
 
 
 def _open_own(path: Path) -> Pack:
-    """A pack in a user's cache is read only where nobody else may write it."""
+    """A pack in a user's cache is read only if no other user can write it."""
     if path.parent == PACKAGED:
         return Pack(path)
     reason = cache_files.why_not_used("packs")

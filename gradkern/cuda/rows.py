@@ -1,4 +1,4 @@
-"""What the plans of kernels over rows share: how an array must lie in memory, and the call that has no elements."""
+"""Shared by plans of kernels over rows: requirements on layouts, and the plan of a call without elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ __all__ = ["EmptyPlan", "device_of", "require_flat", "row_stride", "size_of"]
 
 @dataclass(frozen=True, slots=True)
 class EmptyPlan:
-    """Of a call without elements: sums over no rows are zero, all else is empty. `sizes`: bytes of each output."""
+    """The plan of a call without elements: sums over no rows are zero, other outputs are empty. `sizes`: bytes of
+    outputs.
+    """
 
     kernel: str
     scratch: int
@@ -32,17 +34,17 @@ class EmptyPlan:
 
 
 def device_of(call: Call) -> Device:
-    """The device whose memory the call's arrays are in."""
+    """The device of the call's arrays."""
     return get_device(int(call.device.partition(":")[2] or 0))
 
 
 def size_of(axis: int | tuple[int, ...]) -> int:
-    """Elements along an axis of a call or along all axes of a group."""
+    """The number of elements along an axis of a call, or along all axes of a group."""
     return prod(axis) if isinstance(axis, tuple) else axis
 
 
 def row_stride(name: str, tensor: Tensor, row_axes: int) -> int:
-    """Bytes from row to row; the axes from `row_axes` on must lie end to end, and the rows at one distance."""
+    """Bytes from row to row. The axes from `row_axes` on must be contiguous, and rows equidistant."""
     expected = tensor.dtype.itemsize
     for size, stride in zip(tensor.shape[row_axes:][::-1], tensor.strides[row_axes:][::-1], strict=True):
         if size > 1 and stride != expected:
@@ -61,7 +63,7 @@ def row_stride(name: str, tensor: Tensor, row_axes: int) -> int:
 
 
 def require_flat(name: str, tensor: Tensor) -> None:
-    """Refuse an array that does not lie end to end."""
+    """Refuse an array that is not contiguous."""
     expected = tensor.dtype.itemsize
     for size, stride in zip(tensor.shape[::-1], tensor.strides[::-1], strict=True):
         if size > 1 and stride != expected:

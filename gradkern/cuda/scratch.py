@@ -1,10 +1,10 @@
 """Scratch memory of a launch: a counter for barriers over a grid, and a buffer. No warm call allocates any.
 
-Launches that run one after another share it, launches that may run at the same time must not: the partial sums would
-mix, and the barrier would wait for ever. So every stream has its own; and since a graph is replayed at any time and on
-any stream, so has every capture: its memory belongs to the captured graph, and serves another capture once that graph
-and all that was instantiated from it are destroyed. What shares memory in spite of that, and must run one after
-another, is what CUDA makes of one captured graph: two instantiations, or two copies in a larger graph.
+Launches that run in sequence share it. Launches that may run concurrently must not: partial sums would mix, and the
+barrier would deadlock. So every stream has its own scratch memory. Graphs are replayed at any time and on any stream,
+so every capture has its own, too: it belongs to the captured graph, and is reused for another capture once that graph
+and all its instantiations are destroyed. Two instantiations of one captured graph, or two copies of it in a larger
+graph, still share memory and must run in sequence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["LEGACY", "PER_THREAD", "held_bytes", "scratch"]
 
-LEGACY, PER_THREAD = 1, 2  # handles that are no addresses: 0 and 1 are the legacy default stream, never captured
+LEGACY, PER_THREAD = 1, 2  # special handles: 0 and 1 are the legacy default stream, never captured
 _COUNTER_BYTES = 256
 _LEAST_BYTES = 1 << 20
 
@@ -29,10 +29,10 @@ _lock = locks.lock()
 
 
 def scratch(device: Device, stream: int, size: int) -> tuple[int, int]:
-    """(address of the counter, address of `size` bytes) for a launch on this stream; cleared when they are new."""
+    """(address of the counter, address of `size` bytes) for a launch on this stream. New memory is cleared."""
     if stream > LEGACY:
         status, capturing = driver.cuStreamIsCapturing(stream)
-        if status:  # as where no context is current in this thread
+        if status:  # for instance, no context is current in this thread
             with activate(device):
                 capturing = check(driver.cuStreamIsCapturing(stream), "asking for a stream's capture")
         if capturing:
@@ -59,11 +59,12 @@ class _Scratch:
 
 _streams: dict[tuple[int, int], _Scratch] = {}
 _allocations: list[int] = []
-"""The bytes of each: none is freed."""
+"""The bytes of each buffer. None is freed."""
 
 
 def _grown(device: Device, stream: int, size: int) -> _Scratch:
-    """More for a stream. What it had is not freed, a launch may just be given it; all together is twice the largest."""
+    """Allocate a larger buffer for a stream. Earlier buffers are not freed, as a launch may be using them; the total is
+    at most twice the largest."""
     with _lock:
         held = _streams.get((device.index, stream))
         if held is None or held.size < size:
@@ -73,15 +74,16 @@ def _grown(device: Device, stream: int, size: int) -> _Scratch:
 
 
 def _of_this_thread(device: Device) -> int:
-    """What stands for the default stream of the calling thread: its handle is the same in every thread."""
+    """A key for the default stream of the calling thread: its handle is the same in every thread."""
     with activate(device):
         return -int(check(driver.cuStreamGetId(PER_THREAD), "asking for a stream's number"))
 
 
 def _allocated(device: Device, size: int) -> tuple[int, int]:
-    """A counter and a buffer, both zero: padding is read with what lies before it, and thrown away.
+    """A counter and a buffer, both zero: padding is read, and ignored.
 
-    The memory is no part of a graph, so it can be had, and cleared on a stream apart, while streams are captured.
+    The memory is not part of a graph: it can be allocated, and cleared on a separate stream, while streams are
+    captured.
     """
     size += _COUNTER_BYTES
     with activate(device), relaxed_capture():
@@ -98,28 +100,28 @@ def _allocated(device: Device, size: int) -> tuple[int, int]:
 
 
 class _Flag:
-    """Raised by CUDA when it destroys a graph; lowered by the look at it.
+    """A flag that CUDA sets when it destroys a graph, and reading resets.
 
-    A semaphore of the C library: CUDA calls sem_post itself, from a thread of its own, where Python may be gone.
+    It is a semaphore of the C library: CUDA calls sem_post from its own thread, perhaps after Python has ended.
     """
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
         library.calloc.restype = ctypes.c_void_p
-        self.address: int = library.calloc(1, 64)  # for ever: the last graph may outlive Python
+        self.address: int = library.calloc(1, 64)  # never freed: the last graph may outlive Python
         self._try = library.sem_trywait
         library.sem_init(ctypes.c_void_p(self.address), 0, 0)
         self.raising = ctypes.cast(library.sem_post, ctypes.c_void_p).value
 
     def lowered(self) -> bool:
-        """Whether it was up."""
+        """Whether it was set."""
         return self._try(ctypes.c_void_p(self.address)) == 0
 
 
 @dataclass(slots=True, eq=False)
 class _Captured(_Scratch):
     device: int
-    user: tuple[int, int]  # the stream and the number of the capture that uses it, or was the last to
+    user: tuple[int, int]  # the stream and the number of the last capture that used it
     destroyed: _Flag = field(default_factory=_Flag)
 
 
@@ -127,7 +129,7 @@ _graphs: list[_Captured] = []
 
 
 def _of_capture(device: Device, stream: int, size: int) -> tuple[int, int]:
-    """The scratch memory of the capture that the stream is in."""
+    """The scratch memory of the stream's capture."""
     with activate(device):
         status, number, graph = check(driver.cuStreamGetCaptureInfo(stream), "asking for a stream's capture")[:3]
         if status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
@@ -148,7 +150,7 @@ def _of_capture(device: Device, stream: int, size: int) -> tuple[int, int]:
 
 
 def _tie(flag: _Flag, graph: Any) -> None:
-    """Let the flag be raised when the graph, and all that is instantiated from it, is destroyed."""
+    """Set the flag when the graph and all its instantiations are destroyed."""
     apart = driver.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC
     made = driver.cuUserObjectCreate(flag.address, driver.CUhostFn(flag.raising), 1, apart)
     owner = check(made, "telling of a graph's end")

@@ -1,4 +1,4 @@
-"""A second stream beside a caller's, for work that does not depend on what the first does meanwhile."""
+"""A second stream beside a caller's, for independent work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ __all__ = ["Fork", "fork"]
 
 
 class Fork:
-    """The stream beside one stream of one device. What it does is captured with that stream, as events tie the two."""
+    """The stream beside one stream of one device. Its work is captured with that stream, because events connect the
+    two.
+    """
 
     def __init__(self, device: Device, beside: int) -> None:
         streams, events = driver.CUstream_flags, driver.CUevent_flags
@@ -27,14 +29,14 @@ class Fork:
         self._beside = driver.CUstream(beside)
 
     def split(self) -> None:
-        """From here on the second stream runs, after all that is in the first now."""
+        """The second stream waits for the current work of the first."""
         status = driver.cuEventRecord(self._before, self._beside)
         status = status if status[0] else driver.cuStreamWaitEvent(self._handle, self._before, 0)
         if status[0]:
             check(status, "splitting a stream")
 
     def join(self) -> None:
-        """From here on the first stream waits for all that is in the second now."""
+        """The first stream waits for the current work of the second."""
         status = driver.cuEventRecord(self._after, self._handle)
         status = status if status[0] else driver.cuStreamWaitEvent(self._beside, self._after, 0)
         if status[0]:
@@ -45,6 +47,6 @@ _forks: dict[tuple[int, int], Fork] = {}
 
 
 def fork(device: Device, stream: int) -> Fork:
-    """The one beside this stream. Threads that share the stream take turns: `in_turn` is held from split to join."""
+    """The side stream of this stream. Threads that share the stream hold `in_turn` from split to join."""
     found = _forks.get((device.index, stream))
     return found or _forks.setdefault((device.index, stream), Fork(device, stream))

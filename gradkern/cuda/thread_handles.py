@@ -1,4 +1,4 @@
-"""Handles of NVIDIA's libraries: one for each thread and device, as only one thread at a time may use one."""
+"""Handles of NVIDIA's libraries: one for each thread and device, because a handle is not thread-safe."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 
 class ThreadHandles(Generic[T]):
-    """Those of one library, made with `make`, in the context that is current then."""
+    """Handles of one library, created with `make` in the current context."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._thread = local()
-        self._idle: dict[int, list[T]] = {}  # of threads that have ended; destroying one would wait for the device
+        self._idle: dict[int, list[T]] = {}  # of ended threads; destroying one would synchronise the device
 
     def of(self, index: int) -> T:
-        """This thread's handle for the device with this index, whose context must be current. It may be made in a
-        capture: a thread's first call can be one with a plan that another thread has made.
+        """This thread's handle for the device with this index, whose context must be current. It may be created during
+        a capture: a thread's first call may use a plan that another thread made.
         """
         try:
             return self._thread.handles[index]
@@ -41,7 +41,7 @@ class ThreadHandles(Generic[T]):
 
 
 class _Owned(dict[int, T]):
-    """A thread's handles, by device; they go to another thread when it ends."""
+    """A thread's handles, by device. They are reused by another thread when it ends."""
 
     def __init__(self, idle: dict[int, list[T]]) -> None:
         super().__init__()

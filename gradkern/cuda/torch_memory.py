@@ -1,9 +1,9 @@
 """Large workspaces lent by PyTorch's allocator, in processes where PyTorch manages the GPU's memory.
 
-Scratch memory is kept for as long as the process runs, and so counts on top of all that a training step needs at its
-peak. Large workspaces are those of convolutions' gradients, most of them near the end of a backward pass, when the
-activations are gone: from PyTorch's cache they cost no memory at all. A workspace goes back as soon as the kernels are
-enqueued, as PyTorch's own do: what has the same memory next comes after them on the same stream.
+Scratch memory is kept for the lifetime of the process and adds to the peak memory of a training step. Large workspaces
+are those of convolutions' gradients, most of them near the end of a backward pass, after activations were freed: from
+PyTorch's cache they cost no extra memory. A workspace is returned as soon as the kernels are enqueued, like PyTorch's
+own: its next user comes later on the same stream.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LARGE = 32 << 20
 
 
 def borrow(device: Device, stream: int, size: int) -> int | None:
-    """The address of so many bytes for what is enqueued on the stream next. `device` is the current one.
+    """The address of `size` bytes for the work that is enqueued on the stream next. `device` is the current one.
 
-    None where PyTorch does not use the GPU. None as well for a stream that is captured, as a graph needs its memory for
-    as long as it is replayed, and for one that in every thread is another but has the same name.
+    None if PyTorch does not use the GPU. Also None for a captured stream, because a graph needs its memory as long as
+    it is replayed, and for the per-thread default stream, whose handle is the same in every thread.
 
     Raises OutOfMemoryError.
     """
@@ -45,5 +45,5 @@ def borrow(device: Device, stream: int, size: int) -> int | None:
 
 
 def give_back(address: int) -> None:
-    """What `borrow` has lent, once all that uses it is enqueued."""
+    """Return memory from `borrow`, after all work that uses it is enqueued."""
     sys.modules["torch"].cuda.caching_allocator_delete(address)

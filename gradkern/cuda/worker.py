@@ -1,8 +1,8 @@
-"""A process that compiles kernels for another, and sees no GPU: started by `workers`, spoken to through pipes.
+"""A process that compiles kernels for another process, without a GPU: started by `workers`, connected through pipes.
 
-A message is its length in 8 bytes and that many bytes. The worker says `HELLO` first; then it gets a pickled KernelSpec
-at a time, and answers with `DONE` and the kernel, or with `FAILED` and the reason. It ends when its standard input does
-(the other process has ended, however), and when nothing has come for a while.
+A message is its length in 8 bytes and that many bytes. The worker first sends `HELLO`. Then it receives one pickled
+KernelSpec at a time, and replies with `DONE` and the kernel, or with `FAILED` and the reason. It ends when its standard
+input is closed (the other process has ended), or after some time without messages.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _IDLE = 60.0  # seconds
 
 
 def main() -> None:
-    """Serve until there is nobody to serve."""
+    """Serve until the other process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process decides
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no reply
+    os.dup2(2, 1)  # output of libraries must not be read as a reply
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(os.fdopen(os.dup(0), "rb"), requests), daemon=True).start()
     _send(replies, HELLO)
@@ -37,7 +37,7 @@ def main() -> None:
             return
         try:
             answer = DONE + pickle.loads(request).compile().packed()
-        except Exception as error:  # whatever it is, the other process compiles it by itself and sees
+        except Exception as error:  # the other process then compiles it itself and gets the error
             answer = FAILED + f"{type(error).__name__}: {error}".encode()
         _send(replies, answer)
 
@@ -47,7 +47,7 @@ def _listen(source: BinaryIO, requests: queue.SimpleQueue[bytes]) -> None:
         start = source.read(LENGTH.size)
         data = source.read(LENGTH.unpack(start)[0]) if len(start) == LENGTH.size else b""
         if not data:
-            os._exit(0)  # in the middle of a compilation, too: nobody waits for it
+            os._exit(0)  # even during a compilation: nobody waits for it
         requests.put(data)
 
 

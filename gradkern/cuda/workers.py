@@ -1,7 +1,7 @@
-"""Several kernels compiled at once, in processes that see no GPU: see `worker`.
+"""Compiles kernels in parallel, in processes without a GPU: see `worker`.
 
-They are started as programs of their own, so that nothing of the user's is imported or run again, and take this
-process's paths. They are kept a while for what comes next, and end with this process, however it ends.
+The processes are started as separate programs with this process's paths, so that none of the user's code is imported or
+run again. They are kept for some time for the next kernels, and end with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gradkern.system.notice import warn
 
 __all__ = ["WorkerError", "available", "close_idle", "compiled", "cores"]
 
-_START = 60.0  # seconds until a worker says that it is there
+_START = 60.0  # seconds until a worker sends its first message
 _PATIENCE = 180.0  # seconds for one kernel: they take one or two
-_LONGEST = 1 << 28  # bytes of an answer
+_LONGEST = 1 << 28  # bytes of a reply, at most
 _KEPT = 20.0  # seconds without work, at most, for getting more: a worker ends by itself after three times as many
 _MOST = 16  # workers: each takes 300 MB, and some more with every kernel
 _RENEWED = 100  # kernels of a worker, then a new one replaces it
@@ -38,24 +38,24 @@ _CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gradkern.
 
 
 class WorkerError(Exception):
-    """Why a worker has made no kernel. The kernel is then compiled by who asked for it."""
+    """Why a worker did not compile a kernel. The process that needs the kernel then compiles it."""
 
 
 class StartError(WorkerError):
-    """Why no worker can be started: another would not be either."""
+    """Why no worker can be started: another attempt would fail, too."""
 
 
 Make = Callable[["Worker", KernelSpec], "Compiled | None"]
 
 
 def available() -> bool:
-    """Whether workers can be started: not where Python is inside another program, or frozen into one."""
+    """Whether workers can be started: not if Python is embedded in another program, or frozen."""
     program = Path(sys.executable or "").name.lower()
     return os.name == "posix" and "python" in program and not getattr(sys, "frozen", False)
 
 
 def cores() -> int:
-    """How many processors this process may use: its share, where torchrun says how many there are of its like."""
+    """The number of processors for this process: its share, if torchrun reports the number of local processes."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):  # a container's limit
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -69,7 +69,7 @@ class Worker:
     """One process. It compiles one kernel at a time."""
 
     def __init__(self) -> None:
-        """Raises StartError where it cannot be started."""
+        """Raises StartError if it cannot be started."""
         try:
             self._process = subprocess.Popen(
                 _command(),
@@ -77,7 +77,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-                start_new_session=True,  # Ctrl-C on the terminal is for this process alone
+                start_new_session=True,  # Ctrl-C on the terminal is for this process only
             )
         except OSError as error:
             raise StartError(f"cannot be started: {error}") from error
@@ -90,12 +90,12 @@ class Worker:
         return self._process.poll() is None
 
     def compile(self, spec: KernelSpec) -> Compiled:
-        """The kernel. Raises WorkerError where it cannot be had, after which the worker is of no use if it is not
+        """The kernel. Raises WorkerError if the worker could not compile it; the worker is then unusable if it is not
         alive.
         """
         try:
             request = pickle.dumps(spec)
-        except Exception as error:  # it has one for every kind of object
+        except Exception as error:  # pickle has one for every kind of object
             raise WorkerError(f"cannot be told of {spec.name}: {error}") from error
         try:
             if not self._greeted:
@@ -142,11 +142,11 @@ class Worker:
         return data
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill it, even during a compilation."""
         self._process.kill()
 
     def close(self) -> None:
-        """End it, and let go of all that is its."""
+        """Kill it and release its resources."""
         self.kill()
         self._process.wait()
         self._drop()
@@ -158,13 +158,13 @@ class Worker:
                     pipe.close()
 
     def forget(self) -> None:
-        """In a forked child, whose parent's it is."""
+        """Forget the parent's worker, in a forked child."""
         self._process.returncode = 0
         self._drop()
 
 
 def _command() -> list[str]:
-    """The interpreter with this one's paths: nothing of the working folder's gets in their way."""
+    """The interpreter with this one's paths, without the working folder."""
     return [sys.executable, "-P", "-c", _CODE, json.dumps([each or os.getcwd() for each in sys.path])]
 
 
@@ -179,9 +179,9 @@ _warned = False
 def compiled(
     specs: Iterable[KernelSpec], jobs: int, make: Make = Worker.compile
 ) -> Generator[tuple[KernelSpec, Compiled | None]]:
-    """The kernels as they come, compiled by so many workers at once; None of one that no worker has made.
+    """Yields kernels as they are compiled, by `jobs` workers in parallel; None for one that no worker could compile.
 
-    make: what is done with a worker and a spec, in a thread.
+    make: called with a worker and a spec, in a thread.
     """
     wanted = list(specs)
     ahead: queue.SimpleQueue[KernelSpec] = queue.SimpleQueue()
@@ -202,7 +202,7 @@ def compiled(
             try:
                 worker = worker or (None if hopeless.is_set() else _taken(busy))
                 kernel = None if worker is None or stopped.is_set() else make(worker, spec)
-            except Exception as error:  # every spec must have its answer
+            except Exception as error:  # every spec needs a reply
                 problem = error
                 if isinstance(error, StartError):
                     hopeless.set()
@@ -227,7 +227,7 @@ def compiled(
     except BaseException:
         stopped.set()
         for worker in [*busy]:
-            worker.kill()  # its thread does the rest
+            worker.kill()  # its thread handles the rest
         raise
     finally:
         for each in threads:
@@ -235,7 +235,7 @@ def compiled(
 
 
 def _taken(busy: list[Worker]) -> Worker:
-    """A worker that waits, or a new one."""
+    """An idle worker, or a new one."""
     with _lock:
         while _idle:
             worker = _idle.pop()
@@ -262,14 +262,14 @@ def _give_back(worker: Worker) -> None:
 
 @atexit.register
 def close_idle() -> None:
-    """End the workers that wait."""
+    """End idle workers."""
     with _lock:
         while _idle:
             _idle.pop().close()
 
 
 def _tell(error: Exception) -> None:
-    """Say once what happened: it costs time, and nothing else."""
+    """Warn once of a failure: it only costs time."""
     global _warned
     if not _warned:
         _warned = True
