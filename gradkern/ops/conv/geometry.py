@@ -1,13 +1,13 @@
 """The sizes of a convolution, and the elements that its two matrix products multiply: integers, no arrays of data.
 
-`Geometry` is derived once from a call and is what every provider works with. A provider that writes its kernels for a
-fixed number of spatial axes takes `geometry.lifted(rank)`.
+`Geometry` is derived once from a call, for all providers. A provider with kernels for a fixed number of spatial axes
+uses `geometry.lifted(rank)`.
 
-Both im2col products read a tensor through a Window: grid position q and filter tap t see the tensor's element
+Both im2col products read a tensor through a Window: grid position q and filter tap t read the tensor's element
 steps*q + offset[t]. For dW the grid is that of dY, the tensor X, and the steps are the strides. For dX the tensor is
-dY: i = o*strides + k*dilations - pads_begin says that the input positions of one residue modulo the strides meet the
-same taps, at consecutive outputs. So dX is cut by residue, and every part is a window with steps of 1: each element of
-dX is the result of one matrix product, written once.
+dY: by i = o*strides + k*dilations - pads_begin the input positions of one residue modulo the strides use the same taps,
+at consecutive outputs. So dX is divided by residue, and every part is a window with steps of 1: each element of dX is
+the result of one matrix product, written once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Geometry:
         return len(self.spatial)
 
     def lifted(self, rank: int) -> Geometry:
-        """The same convolution with `rank` spatial axes: axes of one element stand before its own."""
+        """The same convolution with `rank` spatial axes: axes of one element precede its own."""
         ones, zeros = (1,) * (rank - self.rank), (0,) * (rank - self.rank)
         return replace(
             self,
@@ -81,13 +81,13 @@ class Geometry:
         )
 
     def of_axes(self, which: slice) -> Geometry:
-        """With these of its spatial axes alone."""
+        """With only these of its spatial axes."""
         axes = ("spatial", "kernel", "out", "strides", "dilations", "pads_begin", "pads_end")
         return replace(self, **{name: getattr(self, name)[which] for name in axes})
 
     @property
     def multiplications(self) -> int:
-        """Multiply-adds of either gradient, those with padding counted too."""
+        """Multiply-adds of either gradient, including those with padding."""
         return self.images * prod(self.out) * self.group * self.filters * self.channels * self.taps
 
     @property
@@ -97,7 +97,7 @@ class Geometry:
 
     @property
     def pointwise(self) -> bool:
-        """Whether each output sees exactly the input of its own position."""
+        """Whether each output depends only on the input of its own position."""
         single = set(self.kernel) | set(self.strides) == {1}
         return single and self.spatial == self.out and not any(self.pads_begin)
 
@@ -114,7 +114,7 @@ class Geometry:
         return Window.over(self.out, self.out, (1,) * self.rank, ((0,),) * self.rank)
 
     def data_parts(self) -> list[DataPart]:
-        """dX cut so that the input positions of one part meet the same taps. Together they cover dX once."""
+        """Parts of dX whose input positions use the same taps. Together they cover dX once."""
         per_axis = [
             _axis_parts(*sizes)
             for sizes in zip(self.spatial, self.kernel, self.strides, self.dilations, self.pads_begin, strict=True)
@@ -148,10 +148,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataPart:
-    """The positions of dX that see dY through one window: `phases` interleaved grids, each with its own taps of W.
+    """The positions of dX that read dY through one window: `phases` interleaved grids, each with its own taps of W.
 
     Phase h, grid position q is dX's position strides*q + firsts[h] (outside dX for some q at the grid's ends), and the
-    window's tap t meets W's tap taps[h, t], one index per axis.
+    window's tap t uses W's tap taps[h, t], one index per axis.
     """
 
     window: Window
@@ -183,7 +183,7 @@ class _AxisPart:
 
 
 def _axis_parts(size: int, kernel: int, stride: int, dilation: int, begin: int) -> list[_AxisPart]:
-    """One axis of dX by residue: input i = stride*q + r - begin meets tap k at output q + (r - k*dilation)/stride.
+    """One axis of dX by residue: input i = stride*q + r - begin uses tap k at output q + (r - k*dilation)/stride.
 
     Residues whose taps have the same offsets share a part: their columns are the same, only their weights differ.
     """

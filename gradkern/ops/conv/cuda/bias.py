@@ -1,4 +1,4 @@
-"""The candidate for dB: sums of dY over images and positions, by the kernel that sums channels for batch norms."""
+"""The candidate for dB: sums of dY over images and positions, by the streaming kernel of batch norms."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ OWN_KERNELS = True
 
 
 def candidates(problem: Problem | BiasProblem, device: Device) -> Iterator[StreamingCandidate]:
-    """The kernel for this problem; raises Unfit where it has none."""
+    """The kernel for this problem. Raises Unfit if there is none."""
     yield rebuild(problem, device, {})
 
 
 def rebuild(problem: Problem | BiasProblem, device: Device, recipe: Mapping[str, Any]) -> StreamingCandidate:
-    """The candidate that had this recipe: it has nothing to choose."""
+    """The candidate with this recipe: there is only one."""
     if not isinstance(problem, BiasProblem):
         raise Unfit("channel sums are dB")
     names = {"dY": "D", "dB": "bias_sum"}

@@ -1,8 +1,8 @@
-"""A convolution and its gradients by what takes channels-last arrays, on copies of arrays that lie otherwise.
+"""A convolution and its gradients by candidates for channels-last arrays, with copies of arrays in other layouts.
 
-Tensor cores want the channels of a position beside one another. cuDNN's engines for other orders bring the arrays into
-that order themselves, or do without tensor cores; our copies go at the rate of memory, so that an engine which is made
-for the order may gain more than they cost, and so may our own kernel for few channels.
+Tensor cores need contiguous channels. cuDNN's engines for other orders convert the arrays themselves, or use no tensor
+cores. Copies run at memory bandwidth, so that an engine for channels-last arrays, or gradkern's kernel for few
+channels, may gain more than they cost.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ OWN_KERNELS = True
 
 _PREFIX = "channels_last_"
 _COMPILES: frozenset[Note] = frozenset({"compiles_once"})  # the copies' kernels
-_ALIGNED = 256  # bytes: where a copy begins
+_ALIGNED = 256  # bytes: alignment of a copy
 _MOST = 16
-"""Engines that are tried: cuDNN's heuristics put those of use among the first, and variations follow the best."""
+"""Engines that are tried: cuDNN's heuristics list useful ones first, and variations of the best follow."""
 
 Copies = list[tuple[int, int, Launch]]
-"""Of each array that is copied: its place among inputs or outputs, its offset in the workspace, and the launch."""
+"""For each copied array: its place among inputs or outputs, its offset in the workspace, and the launch."""
 
 
 class ChannelsLastCandidate:
-    """A candidate for the same problem on channels-last arrays, between the copies that it takes."""
+    """A candidate for the same problem on channels-last arrays, with the copies that it needs."""
 
     def __init__(self, problem: Problem, device: Device, inner: Candidate) -> None:
         self.problem, self.device, self.inner = problem, device, inner
@@ -75,8 +75,8 @@ class ChannelsLastCandidate:
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandidate]:
-    """Our own kernel, where there is one, and those of cuDNN's engines for tensor cores that promise most. Raises Unfit
-    where nothing would be copied, or tensor cores have no such type.
+    """gradkern's own kernel, if there is one, and the most promising of cuDNN's engines for tensor cores. Raises Unfit
+    if nothing would be copied, or if tensor cores do not have the type.
     """
     laid = _laid(problem)
     if laid.of_few_channels:
@@ -92,13 +92,13 @@ def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandida
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> ChannelsLastCandidate:
-    """A candidate from the recipe of what is inside. Raises Unfit where this cuDNN or this device does not take it."""
+    """A candidate from its inner candidate's recipe. Raises Unfit if this cuDNN or this device does not take it."""
     module = few_channels if "kernel" in recipe else cudnn
     return ChannelsLastCandidate(problem, device, module.rebuild(_laid(problem), device, recipe))
 
 
 def named(problem: Problem, device: Device, name: str) -> ChannelsLastCandidate | None:
-    """A candidate by its name. Raises Unfit where this cuDNN or this device does not take it."""
+    """A candidate by its name. Raises Unfit if this cuDNN or this device does not take it."""
     if not name.startswith(_PREFIX):
         return None
     inside = name.removeprefix(_PREFIX)
@@ -116,7 +116,7 @@ def variations(candidate: ChannelsLastCandidate) -> Iterator[ChannelsLastCandida
 
 
 def _laid(problem: Problem) -> Problem:
-    """The problem that is computed. Raises Unfit where it is the same."""
+    """The problem on channels-last arrays. Raises Unfit if it is the same."""
     made = problem.channels_last
     if made == problem:
         raise Unfit("its arrays are channels-last, or tensor cores have no kernels for its type or rank")
@@ -124,6 +124,6 @@ def _laid(problem: Problem) -> Problem:
 
 
 def _moved(sources: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Of the arrays that lie otherwise, the place, and what they are copied from and to."""
+    """For arrays in other layouts: the place, and the source and target of the copy."""
     pairs = enumerate(zip(sources, targets, strict=True))
     return ((place, source, target) for place, (source, target) in pairs if source != target)

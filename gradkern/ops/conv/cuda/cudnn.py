@@ -1,5 +1,5 @@
-"""A convolution and its gradients by cuDNN's graph API: each engine that takes the arrays as they lie, with each choice
-of knobs that its heuristics or a search propose, is a candidate.
+"""A convolution and its gradients by cuDNN's graph API. Each engine that takes the arrays' layout is a candidate, with
+each choice of knobs that heuristics or a search propose.
 
 A convolution of one spatial axis has three layouts with different engines of cuDNN: N x C x L as it is, and as
 an image of one row or one column. A bias is added in the forward pass's own graph, before its one rounding.
@@ -37,25 +37,26 @@ _LAYOUTS = {  # rank of the problem -> layout -> where its tensors get an axis o
     3: {"NCDHW": None},
 }
 _DY, _X, _W, _B, _SUM = 1, 2, 3, 4, 5
-"""Numbers of the tensors in the graph: dY's is Y's, too, and the sum is what a bias is added to."""
+"""Numbers of the tensors in the graph: Y has dY's number; a bias is added to the sum."""
 _ORDER = {"dX": (_DY, _W, _X), "dW": (_DY, _X, _W), "Y": (_X, _W, _DY)}  # of addresses, without a bias
 
-# Faults that cuDNN does not tell of, by gradient and engine; found with 9.19 on Hopper. Engines keep their numbers:
-# from 9.10 to 9.28 those of one number have the same knobs and notes.
+# Faults that cuDNN does not report, by gradient and engine; found with 9.19 on Hopper. Engines keep their numbers: from
+# 9.10 to 9.28 the engine of a number has the same knobs and notes.
 _ROUNDS_PARTS = {("dW", 24), ("dW", 47), ("dW", 61)}
-"""Engines that round partial sums to 16 bits. Of the first two cuDNN says so for float16, but not for bfloat16."""
+"""Engines that round partial sums to 16 bits. cuDNN reports it for the first two with float16, but not with bfloat16.
+"""
 _FAULTY = {("dW", 70)}
-"""Engines that are not trusted with anything: dW 70 gave another gradient for float32 in NCHW, and read outside of
+"""Engines that are never used: dW 70 gave another gradient for float32 in NCHW, and read outside of
 bfloat16 arrays in an unusual order, and left the device unusable for the process.
 """
 _TAKES_ANY_PADS = {("dX", 0), ("dX", 74), ("dW", 0), ("dW", 67), ("Y", 0)}
-"""Engines without tensor cores that heed the pads at the end. Of the others some do not, and read and write outside the
-arrays (dX 50) or compute another gradient (dW 1, 18, 20); all of those with tensor cores do.
+"""Engines without tensor cores that respect the pads at the end. Some others do not, and access memory outside of the
+arrays (dX 50) or compute another gradient (dW 1, 18, 20). All engines with tensor cores respect them.
 """
 
 _ALIGNED, _ALIGNED_IN_GROUPS = 4, 16
-"""Bytes of whose multiple the arrays of 16-bit types must begin at. A depthwise convolution on float16 channels last at
-odd multiples of 2 ended with a misaligned address (9.19, H200), though cuDNN had been told of it.
+"""Required alignment of arrays of 16-bit types, in bytes. A depthwise convolution on channels-last float16 arrays at
+odd multiples of 2 failed with a misaligned address (9.19, H200), although the alignment had been passed to cuDNN.
 """
 
 
@@ -89,7 +90,7 @@ class CudnnCandidate:
         }
 
     def prepare(self) -> None:
-        """Finish the plan. Raises Unfit with cuDNN's words."""
+        """Finish the plan. Raises Unfit with cuDNN's message."""
         if self._plan is not None:
             return
         device = self.device
@@ -109,10 +110,10 @@ class CudnnCandidate:
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
-    """Every candidate once: what heuristics A and B expect to be best, all engines without knobs, the fallbacks; last
-    those that compile, a tenth of a second or more each.
+    """Every candidate once: those of heuristics A and B, all engines without knobs, the fallbacks; last those that
+    compile, a tenth of a second or more each.
 
-    Raises Unfit where cuDNN has none, with its words.
+    Raises Unfit, with cuDNN's message, if it has none.
     """
     refusals: dict[str, None] = {}
     compiled: list[CudnnCandidate] = []
@@ -134,7 +135,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
-    """A candidate from its recipe. Raises Unfit where this cuDNN or this device does not take it."""
+    """A candidate from its recipe. Raises Unfit if this cuDNN or this device does not take it."""
     config = Config(recipe["engine"], tuple((type_, value) for type_, value in recipe["knobs"]))
     try:
         return _candidate(problem, device, recipe["layout"], config)
@@ -143,7 +144,7 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Cudn
 
 
 def named(problem: Problem, device: Device, name: str) -> CudnnCandidate | None:
-    """A candidate by its name. Raises Unfit where this cuDNN or this device does not take it."""
+    """A candidate by its name. Raises Unfit if this cuDNN or this device does not take it."""
     library, _, rest = name.partition("_")
     layout, _, rest = rest.partition("_")
     config = Config.named(rest)
@@ -153,20 +154,20 @@ def named(problem: Problem, device: Device, name: str) -> CudnnCandidate | None:
 
 
 def variations(candidate: CudnnCandidate) -> Iterator[CudnnCandidate]:
-    """The candidate's engine with other knobs: all that fit and are one knob away, then those two away."""
+    """The candidate's engine with other knobs: all valid choices that differ in one knob, then in two."""
     problem, device, layout = candidate.problem, candidate.device, candidate.layout
     for config in engine.variations(_graph(problem, layout), description(device), candidate.config):
         yield _candidate(problem, device, layout, config)
 
 
 def version() -> str:
-    """The version of cuDNN: another one has other engines, and other times for the same ones."""
+    """The version of cuDNN: other versions have other engines and other times."""
     return "cuDNN " + ".".join(map(str, library_version()))
 
 
 def _in_turn(proposals: Iterable[tuple[str, Config]]) -> Iterator[tuple[str, Config]]:
-    """Each proposal once, and those that differ from an earlier one only in their layout after all others: an engine
-    mostly takes the same time in each layout.
+    """Each proposal once. Those that differ from an earlier one only in their layout come last: an engine usually takes
+    the same time in each layout.
     """
     known: set[tuple[str, Config]] = set()
     configs: set[Config] = set()
@@ -184,7 +185,7 @@ def _in_turn(proposals: Iterable[tuple[str, Config]]) -> Iterator[tuple[str, Con
 
 
 def _proposals(problem: Problem, device: Device, refusals: dict[str, None]) -> Iterator[tuple[str, Config]]:
-    """Forms and configurations in the order of expectation; `refusals` gets the reasons why there are fewer."""
+    """Layouts and engine configurations, the most promising first; `refusals` collects reasons for missing ones."""
     graphs: dict[str, Descriptor] = {}
     for layout in _layouts(problem):
         try:
@@ -196,7 +197,7 @@ def _proposals(problem: Problem, device: Device, refusals: dict[str, None]) -> I
             configs: Iterable[Config]
             try:
                 configs = engine.defaults(made) if mode is None else engine.suggestions(made, description(device), mode)
-            except CudnnError as error:  # not every kind of heuristics takes every graph
+            except CudnnError as error:  # some heuristics do not take every graph
                 refusals[str(error)] = None
                 continue
             for config in configs:
@@ -204,7 +205,7 @@ def _proposals(problem: Problem, device: Device, refusals: dict[str, None]) -> I
 
 
 def _candidate(problem: Problem, device: Device, layout: str, config: Config) -> CudnnCandidate:
-    """Raises CudnnError where the engine takes neither the graph nor the knobs, Unfit where it must not be trusted."""
+    """Raises CudnnError if the engine does not take the graph or the knobs, Unfit if it is known to be faulty."""
     made = engine.make(_graph(problem, layout), description(device), config)
     numerical, behavior = engine.notes(made)
     fault = problem.gradient, config.engine
@@ -241,10 +242,11 @@ def _layouts(problem: Problem) -> Mapping[str, int | None]:
 
 @lru_cache(maxsize=16)
 def _graph(problem: Problem, layout: str) -> Descriptor:
-    """The operation graph of one gradient, or of Y. Raises CudnnError, or Unfit where it cannot be put to cuDNN.
+    """The operation graph of one gradient, or of Y. Raises CudnnError, or Unfit for arrays that are not passed to
+    cuDNN.
 
-    Weights in other orders or with gaps are not, nor arrays with gaps in another layout than their own, nor any in
-    other orders: many engines take them, and read them as if they were dense, or outside of them (9.19).
+    These are weights in other orders or with gaps, arrays with gaps in another layout than their own, and arrays in
+    other orders: many engines accept them, and read them as if they were dense, or outside of them (9.19).
     """
     geometry = problem.geometry
     if problem.dtype not in DATA_TYPES:
@@ -266,7 +268,7 @@ def _graph(problem: Problem, layout: str) -> Descriptor:
             raise Unfit(f"{name}: cuDNN is trusted with the orders (N, C, spatial) and (N, spatial, C)")
     if axis is not None and not all(map(_is_end_to_end, (problem.dY, problem.X))):
         raise Unfit("cuDNN takes arrays with gaps only in the number of axes that they have")
-    # Left open by axes of one element, it is as in the other arrays, or as the tensor cores of the type want it.
+    # If axes of one element leave it open, it is that of the other arrays, or the one for tensor cores of the type.
     last = {name: channels_last(described[name]) for name in (Y, "X", "W")}
     usual = next((each for each in last.values() if each is not None), problem.dY.dtype.itemsize == 2)
     layouts = {
@@ -309,7 +311,7 @@ def _bias(problem: Problem) -> Tensor | None:
 
 
 def _pads_end(geometry: Geometry) -> Axes:
-    """The pads at the end; on an axis where as many as at the beginning would give the same output, as many."""
+    """The pads at the end; equal to those at the beginning on axes where that gives the same output."""
     sizes = zip(geometry.spatial, geometry.kernel, geometry.out, strict=True)
     steps = zip(geometry.strides, geometry.dilations, geometry.pads_begin, geometry.pads_end, strict=True)
     return tuple(
@@ -319,8 +321,8 @@ def _pads_end(geometry: Geometry) -> Axes:
 
 
 def _layout(name: str, described: Tensor, axis: int | None, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes and strides in elements. The stride of an axis of one element says nothing, but cuDNN reads the layout from
-    it, so it is what it would be in an array without gaps.
+    """Sizes and strides in elements. The stride of an axis of one element is set as in a dense array, because cuDNN
+    derives the layout from it.
     """
     item = described.dtype.itemsize
     if any(stride % item for size, stride in zip(described.shape, described.strides, strict=True) if size > 1):
@@ -336,12 +338,14 @@ def _layout(name: str, described: Tensor, axis: int | None, last: bool) -> tuple
 
 
 def _is_end_to_end(described: Tensor) -> bool:
-    """Whether the elements lie without gaps, the channels before or after the positions."""
+    """Whether the array is dense, with the channels before or after the positions."""
     return is_dense(described) or is_dense(described, (0, *range(2, len(described.shape)), 1))
 
 
 def _is_in_order(described: Tensor) -> bool:
-    """Whether the axes of more than one element lie as in (N, C, spatial) or (N, spatial, C), gaps or not."""
+    """Whether the axes of more than one element are ordered as (N, C, spatial) or (N, spatial, C), with or without
+    gaps.
+    """
     rank = len(described.shape)
     steps = [(size, abs(stride)) for size, stride in zip(described.shape, described.strides, strict=True)]
     orders = (range(rank), (0, *range(2, rank), 1))

@@ -1,4 +1,4 @@
-"""What the candidates that compute a dW on tensor cores, by kernels of our own, have alike: their launch."""
+"""The launch that all candidates for dW with gradkern's own tensor-core kernels share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MmaCandidate"]
 
 
 class _RunsConfig(KernelConfig, Protocol):
-    """Blocks have a group of channels or filters each, and a run of the rows of all images."""
+    """A block has a group of channels or filters and a run of the rows of all images."""
 
     @property
     def groups(self) -> int: ...
@@ -26,12 +26,12 @@ class _RunsConfig(KernelConfig, Protocol):
         ...
 
     def chunks(self, images: int, blocks: int) -> int:
-        """Into how many runs to cut the rows, where there are so many blocks."""
+        """The number of runs of the rows, for this many blocks."""
         ...
 
 
 class MmaCandidate:
-    """One launch, whose blocks leave a row of partial sums for each run and add these up. builder: of its kernel."""
+    """One launch. Its blocks write a row of partial sums for each run and add these up. builder: of the kernel."""
 
     builder: ClassVar[str]
     origin: ClassVar[str]

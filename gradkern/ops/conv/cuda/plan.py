@@ -1,9 +1,9 @@
-"""Conv and ConvGrad on a GPU: of Y, or each wanted gradient, the fastest candidate, found by a search; then on one
-stream or two.
+"""Conv and ConvGrad on a GPU: the fastest candidate for Y, or for each requested gradient, found by a search; run on
+one stream or two.
 
-Every result is a problem of its own: its candidates are cuDNN's engines, matrix products by cuBLAS, and kernels of
-gradkern's own for depthwise convolutions, for dW of few channels and for dB. They are one search's; whether two streams
-gain is another's.
+Every result is a separate problem. Its candidates are cuDNN's engines, matrix products by cuBLAS, and gradkern's own
+kernels for depthwise convolutions, for dW of few channels and for dB. One search chooses among them, and another
+decides whether to use two streams.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["HEEDS_PINS", "plan", "searches"]
 
 HEEDS_PINS = True  # of Policy.kernel
 _READS = {"Y": ("X", "W", "B"), "dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}
-"""What each result is computed from; of Y, B may be missing."""
+"""The inputs of each result. B of Y is optional."""
 _MODULES = {  # by their names in the store
     "bias": "bias",
     "cudnn": "cudnn",
@@ -47,7 +47,7 @@ _STREAMS_SECONDS = 0.5
 
 
 def plan(call: Call) -> SearchPlan:
-    """The plan of the winners, found by an earlier search or by one that is made now."""
+    """The plan of the winners, found by an earlier search or by one now."""
     device = device_of(call)
     problems = {name: _problem(call, name) for name in call.outputs}
     zeros = tuple(name for name, problem in problems.items() if _is_zero(problem))
@@ -67,7 +67,7 @@ def plan(call: Call) -> SearchPlan:
 
 
 def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
-    """By gradient, what an earlier search found; where there was none, the candidates that one would try first."""
+    """For each gradient the result of an earlier search, or else the candidates that a search would try first."""
     device = device_of(call)
     found: dict[str, tuple[SearchResult | None, list[str]]] = {}
     for name in call.outputs:
@@ -80,7 +80,7 @@ def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
 
 
 def _combined(call: Call, device: Device, choices: Choices) -> BoundCandidate | None:
-    """What computes all that is not zero; two gradients or more in the better of the ways to run them."""
+    """The candidate for all results that are not zero; several gradients on one stream or two, whichever is faster."""
     inputs, outputs = list(call.inputs), list(call.outputs)
     parts = tuple(
         BoundCandidate(
@@ -92,7 +92,7 @@ def _combined(call: Call, device: Device, choices: Choices) -> BoundCandidate | 
     )
     if len(parts) < 2:
         return parts[0] if parts else None
-    # numbered as the outputs of this task are, not as those of the call: some of those may be zeros
+    # numbered like the outputs of this task, not of the call: some outputs of the call may be zeros
     numbered = tuple(replace(part, outputs=(place,)) for place, part in enumerate(parts))
     task = _streams_task(call, device, choices, numbered)
     choice = choose(task, call.policy, device, seconds=_STREAMS_SECONDS)
@@ -123,7 +123,7 @@ def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
 
 
 def _is_zero(problem: Problem | BiasProblem) -> bool:
-    """Whether every element is a sum over nothing."""
+    """Whether every element is a sum without terms."""
     terms = problem.dY.size if isinstance(problem, BiasProblem) else problem.geometry.multiplications
     return problem.output.size > 0 and not terms
 
@@ -147,7 +147,7 @@ def _task(problem: Problem | BiasProblem, device: Device) -> Task:
 
 
 def _kind(problem: Problem | BiasProblem) -> str:
-    """What slow and fast candidates depend on most."""
+    """The properties that decide most which candidates are slow."""
     operator = "Conv" if problem.gradient == "Y" else "ConvGrad"
     words = [operator, problem.gradient, problem.dtype, layout(problem.dY)]
     if isinstance(problem, ForwardProblem) and problem.B is not None:
@@ -158,10 +158,10 @@ def _kind(problem: Problem | BiasProblem) -> str:
 
 
 def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ...]:
-    """What can compute the gradient, what is expected to be fast first."""
+    """The sources of candidates for the gradient, the most promising first."""
     if isinstance(problem, BiasProblem):
         names = ["bias"]
-    elif problem.geometry.group > 1 and problem.geometry.channels == 1:  # each channel has filters of its own
+    elif problem.geometry.group > 1 and problem.geometry.channels == 1:  # each channel has its own filters
         names = ["depthwise", "cudnn", "gemm"]
         if problem.gradient == "dW":
             names = ["depthwise_mma", *names]
@@ -174,7 +174,7 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ..
 
 
 def _terms(problem: Problem | BiasProblem) -> int:
-    """How many products, or elements of dY, one element of the gradient is the sum of."""
+    """The number of products, or elements of dY, in the sum of one element."""
     if isinstance(problem, ForwardProblem):
         return problem.geometry.channels * problem.geometry.taps + 1
     if isinstance(problem, Problem) and problem.gradient == "dX":
@@ -208,8 +208,8 @@ def _streams_task(call: Call, device: Device, choices: Choices, parts: tuple[Bou
 
 
 def _pins(pinned: str | None, wanted: list[str]) -> dict[str, str]:
-    """By gradient, the kernel that the policy pins: "dX: this; dW: that", as `kernel` of a plan has it, or "this",
-    which is for the only gradient that is wanted.
+    """The kernel that the policy pins for each gradient: "dX: this; dW: that", as in a plan's `kernel`, or "this" for
+    the only requested gradient.
     """
     if pinned is None:
         return {}

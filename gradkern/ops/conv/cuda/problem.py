@@ -1,4 +1,4 @@
-"""One gradient of one convolution, or its forward pass, as the candidates of the CUDA provider see it."""
+"""One gradient of one convolution, or its forward pass, for the candidates of the CUDA provider."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Problem:
 
     @property
     def of_many_taps(self) -> bool:
-        """A depthwise dX or Y that tensor cores are expected to compute faster than others, where they can: measured on
-        an H200. With few taps, short rows or little to do, what they do beside products takes longer.
+        """A depthwise dX or Y for which tensor cores should be fastest, from measurements on an H200. With few taps,
+        short rows or little work, their overhead beside the products dominates.
         """
         geometry = self.geometry
         columns = (geometry.spatial if self.gradient == "dX" else geometry.out)[-1]

@@ -1,4 +1,4 @@
-"""The float64 reference: single elements of dX, dW and Y, as defined. A search asks where candidates disagree."""
+"""The float64 reference: elements of dX, dW and Y from their definition, for searches whose candidates disagree."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _product(dY: Array, X: Array, ahead: list[int]) -> float:
         seen_dY.append(slice(first, last))
         seen_X.append(slice(first + steps, last + steps))
     axes = list(range(dY.ndim))
-    return float(np.einsum(dY[:, *seen_dY], axes, X[:, *seen_X], axes, []))  # copies nothing, as vdot would
+    return float(np.einsum(dY[:, *seen_dY], axes, X[:, *seen_X], axes, []))  # without the copies of vdot
 
 
 def _of_data(geometry: Geometry, dY: Array, W: Array, place: list[int]) -> float:

@@ -1,4 +1,4 @@
-"""Candidates for the dW of a convolution of few channels on tensor cores, see `kernel` for how they go."""
+"""Candidates for the dW of a convolution of few channels on tensor cores, see `kernel`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["NAME", "OWN_KERNELS", "FewChannels", "candidate", "candidates", "con
 OWN_KERNELS = True
 NAME = "few_channels"
 _MOST_ROW_TAPS, _MOST_PLACE_TILES = 8, 5
-_MOST_FILTERS, _ENOUGH_FILTERS = 64, 32  # of a block; with fewer, X is read and made into words too often
+_MOST_FILTERS, _ENOUGH_FILTERS = 64, 32  # of a block; with fewer, X is read and converted to words too often
 _VECTORS = (16, 8, 4, 2)  # bytes that a row of X is copied by
-_SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take more registers
+_SMALL = 128 * 1024  # bytes of shared memory; the assembler needs more registers for smaller devices
 _MOST_BLOCKS = 8  # of a multiprocessor
-_THREADS = 384  # of a multiprocessor, that keep it busy
-_OTHER_REGISTERS = 44  # of a thread, beside its sums and what it reads
+_THREADS = 384  # of a multiprocessor, enough to keep it busy
+_OTHER_REGISTERS = 44  # of a thread, besides its sums and operands
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[FewChannels]:
@@ -34,7 +34,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[FewChannels]:
 
 
 def candidate(problem: Problem, device: Device) -> FewChannels:
-    """The kernel for this problem; raises Unfit where it has none."""
+    """The kernel for this problem. Raises Unfit if there is none."""
     return FewChannels(config_of(problem, device), device, problem.geometry.images, NAME, {"kernel": NAME})
 
 
@@ -58,13 +58,13 @@ def config_of(problem: Problem, device: Device) -> FewChannelsConfig:
 
 
 def _resident(config: FewChannelsConfig, device: Device) -> FewChannelsConfig:
-    """With as many blocks of a multiprocessor as have room for their shared memory and registers."""
+    """The config with as many blocks of a multiprocessor as shared memory and registers allow."""
     other = _OTHER_REGISTERS + (16 if device.shared_bytes < _SMALL else 0)
     registers = round_up(config.sums + 2 * config.place_tiles + other, 8)
     blocks = min(_MOST_BLOCKS, device.shared_bytes // (config.shared_bytes + RESERVED))
     while (
         blocks > 1 and round_up(blocks * config.threads, 128) * registers > REGISTERS
-    ):  # they are given to four warps alike
+    ):  # registers are allocated for four warps at a time
         blocks -= 1
     return config.resident(max(1, blocks))
 
@@ -92,7 +92,7 @@ def _by_filters(problem: Problem) -> Iterator[FewChannelsConfig]:
 
 
 def _unfit(problem: Problem, device: Device) -> str:
-    """Why there is no config; nothing where there may be one."""
+    """Why there is no config; empty if there may be one."""
     geometry, X, dY = problem.geometry, problem.X, problem.dY
     if not problem.of_few_channels:
         return "tensor cores compute the dW of few channels of 16-bit types in two axes, of one group"
@@ -121,7 +121,7 @@ def _pair(values: Axes) -> tuple[int, int]:
 
 
 class FewChannels(MmaCandidate):
-    """Blocks take filters and a run of the rows of all images."""
+    """A block takes filters and a run of the rows of all images."""
 
     builder = "gradkern.ops.conv.cuda.few_channels.kernel:build"
     origin = "gradkern few channels"

@@ -1,8 +1,8 @@
-"""The constants one kernel of the dW of a convolution of few channels is made for, and what shared memory holds.
+"""Compile-time constants of the dW kernel for few channels, and its layout of shared memory.
 
-A row of dY meets one row of X for each row of taps, and a row of taps is one run of X's elements: of all its columns
-and channels, contiguous in memory. With j for the place in that run, and S elements of X from a column of dY to the
-next,
+A row of dY needs one row of X for each row of taps. A row of taps corresponds to one run of X's elements: of all
+columns and channels, contiguous in memory. With j for the place in that run, and S elements of X from a column of dY to
+the next,
 
     dW[m, k, j] = sum over images, rows h and columns w of dY[h, w, m] * X[h * stride + k - begin, S * w + j - lead]
 
@@ -18,11 +18,11 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = ["COLUMNS", "FILTERS", "OCTET", "PLACES", "FewChannelsConfig"]
 
-OCTET = 8  # filters that one access of 16 bytes moves
-FILTERS, COLUMNS, PLACES = 16, 16, 8  # of one product of matrices: of dY, and of X
-_STAGES = 2  # rows of dY in shared memory: one to multiply, one on its way
+OCTET = 8  # filters of one access of 16 bytes
+FILTERS, COLUMNS, PLACES = 16, 16, 8  # of one matrix product: of dY, and of X
+_STAGES = 2  # rows of dY in shared memory: one is multiplied, the next is copied
 _BANKS = 32
-_MOST_PRODUCTS = 8192  # in one sum: tensor cores cut off where others round
+_MOST_PRODUCTS = 8192  # in one sum: tensor cores truncate instead of rounding
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class FewChannelsConfig:
 
     begins         pads before the first row and column of X
     block_filters  of a block
-    X_vector       bytes that one access to X may take
+    X_vector       bytes of one access to X
     """
 
     dtype: str
@@ -57,7 +57,7 @@ class FewChannelsConfig:
         return kernel_name("conv_few_channels_dW", self.dtype, f"{self.channels}_to_{self.filters}", taps)
 
     def resident(self, blocks: int) -> FewChannelsConfig:
-        """The same, compiled so that a multiprocessor has registers for `blocks` blocks."""
+        """The same, compiled with registers for `blocks` blocks on a multiprocessor."""
         return replace(self, blocks_per_processor=blocks)
 
     @property
@@ -108,18 +108,18 @@ class FewChannelsConfig:
 
     @property
     def rows_at_once(self) -> int:
-        """Rows of X that one row of dY meets and the one before does not."""
+        """Rows of X that one row of dY needs and the one before does not."""
         return min(self.taps[0], self.steps[0])
 
     @property
     def held_rows(self) -> int:
-        """Of X in shared memory: those that a row of dY meets, and those that come with the next."""
+        """Rows of X in shared memory: those of a row of dY, and those that the next needs besides."""
         return self.taps[0] + self.rows_at_once
 
     # Which of the eight pairs of columns of a product a lane has, is free: any order will do, if dY and X have the same
     @property
     def pairs_apart(self) -> int:
-        """From the pairs of columns of four lanes to those of the next four: so that they read words of X in different
+        """Distance of the pairs of columns of four lanes and the next four, such that they read words of X in different
         banks.
         """
         return min((1, 2), key=self._conflicts)
@@ -130,7 +130,7 @@ class FewChannelsConfig:
         return 4 if self.pairs_apart == 1 else 1
 
     def _conflicts(self, apart: int) -> int:
-        """How many lanes of a warp read X from one bank at most, be it the same word."""
+        """The most lanes of a warp that read X from one bank, even the same word."""
         banks = [(down * apart * 2 * self.step + across) % _BANKS for down in range(4) for across in range(8)]
         return max(banks.count(bank) for bank in banks)
 
@@ -138,7 +138,7 @@ class FewChannelsConfig:
     # dY apart. All in bytes
     @property
     def dY_pitch(self) -> int:
-        """From column to column: eight of them that are read together are in different banks."""
+        """Bytes from column to column, without bank conflicts among eight columns that are read together."""
         return 2 * (self.block_filters + OCTET)
 
     @property
@@ -162,7 +162,7 @@ class FewChannelsConfig:
 
     @property
     def first(self) -> int:
-        """The element that the first column of dY meets at the first tap."""
+        """The element of X for the first column of dY and the first tap."""
         return self.lead - self.begins[1] * self.channels
 
     @property
@@ -195,7 +195,7 @@ class FewChannelsConfig:
         return self.taps[0] * self.place_tiles * PLACES
 
     def chunks(self, images: int, blocks: int) -> int:
-        """Into how many runs to cut the rows of all images, where so many blocks take filters `groups` at a time."""
+        """The number of runs of the rows of all images, for this many blocks and `groups` groups of filters."""
         rows = images * self.dY[0]
         at_once = max(1, blocks // self.groups)
         rounds = -(-rows * self.dY[1] // (at_once * _MOST_PRODUCTS))

@@ -1,7 +1,7 @@
 """im2col and col2im, between a convolution's tensors and the matrices of its products: from geometry to launches.
 
-A step names its kernel and the operands it reads and writes; operands are numbered, and their addresses come with the
-call. The kernels are in `im2col_kernel` and `col2im_kernel`, imported only to compile one of them.
+A step names its kernel and the operands that it reads and writes. Operands are numbers; a call provides their
+addresses. The kernels are in `im2col_kernel` and `col2im_kernel`, imported only to compile one of them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gradkern.ops.conv.geometry import Geometry
 __all__ = ["Address", "Im2colStep", "MatrixLayout", "add_shares", "gather", "launch", "pack", "scatter"]
 __all__ += ["col2im"]
 
-_ENOUGH_BLOCKS = 8  # of a multiprocessor: two rounds of those it has at once
-_NARROW = 1 << 30  # counts below it fit 32 bits, rounded up to whole blocks too
+_ENOUGH_BLOCKS = 8  # of a multiprocessor: two rounds of resident blocks
+_NARROW = 1 << 30  # counts below it fit 32 bits, even rounded up to whole blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address: so many bytes after an operand's."""
+    """An address: a number of bytes after an operand's."""
 
     operand: int
     offset: int = 0
@@ -34,7 +34,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class MatrixLayout:
-    """Where the elements of a slice's matrix lie, in bytes after `address`. tap counts taps or phases in C order."""
+    """The layout of a slice's matrix, in bytes after `address`. tap counts taps or phases in C order."""
 
     address: Address
     image: int
@@ -47,7 +47,7 @@ class MatrixLayout:
 
 @dataclass(frozen=True, slots=True)
 class Im2colStep:
-    """One launch of a kernel: arguments 0 and 1 are those addresses."""
+    """One launch of a kernel. Arguments 0 and 1 are the addresses."""
 
     config: Im2colConfig
     addresses: tuple[Address, Address]
@@ -68,7 +68,7 @@ def gather(tensor: Operand, grid: AffineWindow, piece: Slice, layout: MatrixLayo
 
 
 def scatter(tensor: Operand, residues: Residues, run: Slice, layout: MatrixLayout, device: Device) -> Im2colStep:
-    """tensor[image, channel, x] = matrix[image, grid position of x, channel, slot of x's residue], 0 where none is."""
+    """tensor[image, channel, x] = matrix[image, grid position of x, channel, slot of x's residue], else 0."""
     whole = replace(run, count=tensor.positions)
     config, blocks, along = _config("scatter", tensor, whole, layout, device, single=True)
     arguments = (
@@ -85,7 +85,9 @@ def scatter(tensor: Operand, residues: Residues, run: Slice, layout: MatrixLayou
 def col2im(
     tensor: Operand, geometry: Geometry, run: Slice, layout: MatrixLayout, dtype: str, device: Device
 ) -> Im2colStep:
-    """tensor[image, channel, x] = sum over taps of matrix[image, q, channel, tap], of type `dtype`, that meet x."""
+    """tensor[image, channel, x] = sum over taps of matrix[image, q, channel, tap], of type `dtype`, that contribute to
+    x.
+    """
     whole = replace(run, count=tensor.positions)
     axes = list(zip(geometry.strides, geometry.dilations, strict=True))
     config, blocks, along = _config("col2im", tensor, whole, layout, device, dtype=dtype)
@@ -126,18 +128,18 @@ def _config(
         if kernel == "col2im":  # a channel has a register (two, in float64) for its sum
             config = replace(config, chunk=8, blocks_per_processor=min(config.blocks_per_processor, 3))
         if single and along * (tensor.channels // 32) >= _ENOUGH_BLOCKS * device.processors:
-            config = replace(config, chunk=32)  # what is computed for a position serves more of them
+            config = replace(config, chunk=32)  # more channels share the computations for a position
         return config, along * -(-tensor.channels // config.chunk), along
     width = _width(tensor, piece, layout, ITEMSIZE[config.word])
     config = replace(config, lanes="channels", words=width, vector_channels=width, at_once=1 if dtype else 2)
     config = replace(config, blocks_per_processor=min(config.blocks_per_processor, 3))
-    if not dtype and width * tensor.item >= 4:  # copied as bits, whatever they are
+    if not dtype and width * tensor.item >= 4:  # copied as bits
         config = replace(config, word="float32", words=width * tensor.item // 4)
     return config, -(-piece.length * (tensor.channels // width) // (config.threads * config.at_once)), 1
 
 
 def _width(tensor: Operand, piece: Slice, layout: MatrixLayout, item: int) -> int:
-    """How many channels one access takes, at most 16 bytes of them, in the tensor and in the matrix."""
+    """Channels of one access, at most 16 bytes, in the tensor and in the matrix."""
     width = 16 // max(tensor.item, item)
     per_group = min(layout.group_channels, tensor.channels)
     strides = [tensor.strides[0] if piece.images > 1 else 0, *tensor.strides[2:], piece.image * tensor.strides[0]]
@@ -154,7 +156,7 @@ def _width(tensor: Operand, piece: Slice, layout: MatrixLayout, item: int) -> in
 def pack(W: Operand, part: RegularPart, filters: int, matrix: MatrixLayout, device: Device) -> Im2colStep:
     """packed[filter, phase, tap, channel] = W[filter, channel, the phase's tap], group by group of `filters`.
 
-    Of `matrix`, channel is the distance of filters, position that of phases; channels of W lie end to end.
+    matrix.channel is the distance of filters, matrix.position that of phases; channels of W are contiguous.
     """
     spatial = W.strides[2:]
     start = sum(tap * stride for tap, stride in zip(part.origin, spatial, strict=True))
@@ -187,7 +189,7 @@ def add_shares(
 
 
 def launch(step: Im2colStep, device: Device) -> Launch:
-    """The step's kernel on the device, compiled and loaded where it is not, and its launch."""
+    """The step's kernel, compiled and loaded if necessary, and its launch."""
     builder = "gradkern.ops.conv.cuda.gemm.im2col_kernel:build"
     kernel = kernel_of_config(device, builder, step.config, arguments=len(step.arguments))
     return Launch(kernel, step.blocks, step.config.threads, step.arguments, changing=(0, 1))

@@ -1,4 +1,4 @@
-"""The constants one compiled kernel of im2col or col2im is made for. Nothing here imports Numba, nothing the driver."""
+"""Compile-time constants of the im2col and col2im kernels. Nothing here imports Numba or the driver."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["Im2colConfig"]
 
 @dataclass(frozen=True, slots=True)
 class Im2colConfig:
-    """All that is bound when a kernel is compiled."""
+    """Compile-time constants."""
 
     kernel: Literal["gather", "scatter", "pack", "add_shares", "col2im"]
-    word: str  # the type that is loaded: the data's own, or float32 for the bytes of several elements
+    word: str  # type of loads: the data's, or float32 for the bytes of several elements
     words: int = 1  # of one access
     vector_channels: int = 1
     lanes: Literal["positions", "channels"] = "positions"
-    grouped: bool = False  # channels of the matrix lie at one distance only within a group
+    grouped: bool = False  # channels of the matrix are equidistant only within a group
     wide: bool = False  # counts need 64 bits
-    result: str = ""  # the type that is stored, where it is another
+    result: str = ""  # type of stores, if it differs
     walkers: int = 1
     taps_inside: bool = True
     native_bfloat16: bool = True
     threads: int = 256
-    at_once: int = 8  # loads a thread has under way
-    chunk: int = 16  # channels of a thread that has one position
+    at_once: int = 8  # loads in flight of a thread
+    chunk: int = 16  # channels of a thread with one position
     blocks_per_processor: int = 4
 
     @property

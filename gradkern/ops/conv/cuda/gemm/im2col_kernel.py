@@ -12,9 +12,9 @@ All strides are in bytes.
 A kernel's arguments are int64, in one list that `im2col` fills. Device functions take arguments of one kind, such as
 the strides of the three axes, as a tuple; this does not change the machine code.
 
-All are bound by memory: what is computed for a position (its place in the grid, whether a tap is inside) serves several
-channels, and the loads of a thread are under way together before its first store. Neighbouring threads have
-neighbouring positions where those are adjacent in memory, else neighbouring channels, up to 16 bytes of them at a time.
+All are bound by memory. Several channels share the computations for a position (its place in the grid, whether a tap is
+inside), and a thread issues its loads before its first store. Neighbouring threads have neighbouring positions if those
+are adjacent in memory, else neighbouring channels, up to 16 bytes of them at a time.
 """
 
 from __future__ import annotations

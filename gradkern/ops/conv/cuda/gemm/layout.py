@@ -1,4 +1,6 @@
-"""What kernels and products see of a convolution's tensors: strides, slices, and where filter taps and residues lie."""
+"""Layouts of a convolution's tensors for kernels and products: strides, slices, and the places of filter taps and
+residues.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ __all__ = ["AffineWindow", "Operand", "RegularPart", "Residues", "Slice", "Tripl
 
 Triple = tuple[int, int, int]
 
-MOST_RESIDUES = 62  # bits of a number, but its sign
+MOST_RESIDUES = 62  # bits of a number, without the sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Operand:
 
     @property
     def distance(self) -> int | None:
-        """Elements from one position to the next, if there is one such distance; 0 where there is one position."""
+        """Elements from one position to the next, if they are equidistant; 0 for one position."""
         distance, expected = 0, 0
         for size, stride in zip(self.sizes[::-1], self.strides[:1:-1], strict=True):
             if size == 1:
@@ -82,7 +84,7 @@ class Operand:
 
     @property
     def endless(self) -> bool:
-        """Whether the positions of all images lie at one distance."""
+        """Whether the positions of all images are equidistant."""
         distance = self.distance
         if self.images == 1 or self.positions == 1:
             return distance is not None
@@ -90,11 +92,11 @@ class Operand:
 
     @property
     def step(self) -> int:
-        """Elements from position to position of all images, where they are endless."""
+        """Elements from position to position over all images, if these are equidistant."""
         return self.image if self.positions == 1 else self.distance or 0
 
     def is_matrix(self, taps_inside: bool) -> bool:
-        """Of W: whether each filter's elements lie end to end, by channel and tap or else by tap and channel."""
+        """For W: whether each filter is contiguous, ordered by channel and tap, or by tap and channel."""
         sizes = (self.channels, *self.sizes) if taps_inside else (*self.sizes, self.channels)
         strides = self.strides[1:] if taps_inside else (*self.strides[2:], self.strides[1])
         expected = self.item
@@ -121,7 +123,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class AffineWindow:
-    """A Window whose taps lie at one distance: position q of the grid and tap t see the tensor's element
+    """A Window with equidistant taps: position q of the grid and tap t read the tensor's element
     steps*q + firsts + spacings*t.
     """
 
@@ -153,8 +155,8 @@ class AffineWindow:
 
 @dataclass(frozen=True, slots=True)
 class RegularPart:
-    """What a part of dX sees through the grid of all residues: on each axis residues from `first` on, as many as
-    `phases`. Phase h of an axis and tap t of the grid meet W's tap origin + h*by_phase + t*by_tap.
+    """A part of dX in the grid of all residues: on each axis `phases` residues from `first` on. Phase h of an axis and
+    tap t of the grid use W's tap origin + h*by_phase + t*by_tap.
     """
 
     first: Triple
@@ -167,9 +169,10 @@ class RegularPart:
 
 @dataclass(frozen=True, slots=True)
 class Residues:
-    """How dX is cut: element x of an axis has the residue (x + before) % steps, at (x + before) // steps of the grid.
+    """How dX is divided: element x of an axis has the residue (x + before) % steps, at (x + before) // steps of the
+    grid.
 
-    Residues from `lows` on, as many as `slots`, have results; of those, only the ones whose bit is set in `live`.
+    `slots` residues from `lows` on have results, if their bit is set in `live`.
     """
 
     steps: Triple
@@ -200,7 +203,7 @@ class Residues:
         return cls(steps, before, grid, lows, slots, triple(sum(1 << r for r in each) for each in found), start)
 
     def of_parts(self, parts: list[DataPart]) -> Iterator[RegularPart]:
-        """Each part whole if its residues follow one another and their taps of W do too, else residue by residue."""
+        """Each part as a whole if its residues and their taps of W are consecutive, else residue by residue."""
         for part in parts:
             whole = self._of_part(part)
             if whole is not None:
@@ -217,7 +220,7 @@ class Residues:
         at = part.firsts[order] + [b + s * q for b, s, q in zip(self.before, self.steps, self.start, strict=True)]
         found = [sorted(set((at[:, axis] % self.steps[axis]).tolist())) for axis in range(3)]
         phases = triple(map(len, found))
-        # the part's own grid begins elsewhere
+        # the part's grid begins elsewhere
         away = [start - first // s for start, first, s in zip(self.start, at[0].tolist(), self.steps, strict=True)]
         offsets = [(axis[:, 0] + by).tolist() for axis, by in zip(part.window.offsets, away, strict=True)]
         grid = AffineWindow.over(self.grid, (1, 1, 1), offsets)
@@ -234,7 +237,7 @@ class Residues:
 
 
 def _distance(table: np.ndarray, axis: int, of: int) -> int:
-    """How far W's tap moves along its axis `of` from one phase or tap to the next."""
+    """The step of W's tap along its axis `of` from one phase or tap to the next."""
     if table.shape[axis] < 2:
         return 0
     return int(table[tuple(int(each == axis) for each in range(6))][of] - table[(0,) * 6][of])

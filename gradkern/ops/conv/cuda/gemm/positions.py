@@ -19,8 +19,8 @@ def offset(x: Any, strides: Any) -> int:
 
 
 def positions(INDEX: Any, threads: int) -> tuple[Callable[..., Any], ...]:
-    """Three device functions that compute in the type INDEX: in 32 bits where counts fit, for there is no instruction
-    that divides, and in 64 bits it takes several times as many to do so.
+    """Three device functions that compute in the type INDEX: 32 bits if counts fit, as there is no division instruction
+    and 64-bit divisions take several times as many instructions.
 
     own(blocks)   of this thread: the chunk of channels that its block has, and its number among the threads of the
                   `blocks` blocks with that chunk

@@ -8,12 +8,12 @@
     taps        col2im: products[(c, t), p] = sum over m of  W[m, c, t] * dY[m, p], then
                 dX[c, x] = sum over t of  products[(c, t), the p that meets x through t]
 
-The columns for dX are cut by residue (see `geometry`), so every element is the result of one product and is written
-once. Slices are much larger than the L2 cache: on an H200 short products lose more than the columns' way to memory
-costs (3x3, 64 channels of 56x56, float64: 32 MB 275 microseconds, 256 MB 187).
+The columns for dX are divided by residue (see `geometry`), so that every element is the result of one product and is
+written once. Slices are much larger than the L2 cache: on an H200 short products lose more than the memory traffic of
+columns costs (3x3, 64 channels of 56x56, float64: 32 MB 275 microseconds, 256 MB 187).
 
 Sums of dW may be divided into shares (split-K), the products of one batch, where a single product would leave most
-of the GPU idle; the shares are added in a fixed order. Sums are kept in float32 (float64) until the last.
+of the GPU idle; the shares are added in a fixed order. Sums are in float32 (float64) until the final rounding.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ __all__ = ["ALIGNED", "BIAS", "DY", "OTHER", "OUTPUT", "SCRATCH", "GemmProblem",
 __all__ += ["matrix_in_scratch", "pointwise", "slices"]
 
 DY, OTHER, OUTPUT, SCRATCH, BIAS = range(5)  # operands: the two inputs, the output, scratch memory, the forward's bias
-X = DY  # the first input of the forward pass, whose other one is W
+X = DY  # the first input of the forward pass; the other is W
 SHORTEST = 256  # positions of a slice
-ALIGNED = 256  # bytes: where a matrix begins
+ALIGNED = 256  # bytes: alignment of a matrix
 
 ScratchMatrix = tuple[MatrixLayout, Matrix, int]  # see matrix_in_scratch
 
 
 @dataclass(frozen=True, slots=True)
 class GemmProgram:
-    """Steps in order, and the bytes of scratch memory they share."""
+    """Steps in order, and the bytes of their shared scratch memory."""
 
     steps: tuple[Im2colStep | Product, ...]
     scratch: int
 
 
 class GemmProblem:
-    """A problem with three spatial axes: its geometry, its tensors as operands, and what all its products share."""
+    """A problem with three spatial axes: its geometry, its tensors as operands, and what its products share."""
 
     def __init__(self, problem: Problem, device: Device, tf32: bool) -> None:
         if 0 in (*problem.dY.shape, *problem.X.shape, *problem.W.shape):
@@ -97,8 +97,8 @@ def matrix_in_scratch(
     channels: int, taps: int, groups: int, piece: Slice, lead: int, adjacent: bool, item: int,
     start: int = 0, by_image: bool = False, taps_outside: bool = False,
 ) -> ScratchMatrix:  # fmt: skip
-    """The matrix of a slice in scratch memory: where kernels put its elements, how products see it as [row, position],
-    and the elements from one group to the next.
+    """The matrix of a slice in scratch memory: its layout for kernels, its form as [row, position] for products, and
+    the elements from one group to the next.
 
     adjacent: a position's row of (group, tap, channel), rows `lead` elements apart; else rows of positions, `lead`
     apart, for every (group, channel, tap), or (group, tap, channel) with taps_outside; all rows of an image, then all
@@ -114,13 +114,13 @@ def matrix_in_scratch(
 
 
 def slices(images: int, positions: int, room: int) -> Iterator[tuple[int, int]]:
-    """(first, count): runs of whole images, as many as there is room for, in equal numbers; else single ones."""
+    """(first, count): runs of whole images that fit, of equal sizes; else single images."""
     most = min(images, max(room // positions, 1))
     return _runs(images, -(-images // most))
 
 
 def cut(positions: int, room: int) -> Iterator[tuple[int, int]]:
-    """(first, count): runs of the positions of an image that have room."""
+    """(first, count): runs of the positions of an image that fit."""
     return _runs(positions, -(-positions // min(positions, max(room, SHORTEST))))
 
 

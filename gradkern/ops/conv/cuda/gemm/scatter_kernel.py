@@ -1,6 +1,6 @@
-"""tensor[image, channel, x] = matrix[image, p, channel, slot], and 0 where the residue of x has no results.
+"""tensor[image, channel, x] = matrix[image, p, channel, slot], and 0 if the residue of x has no results.
 
-Of an axis, p counts (x + before) // step, and the rest is the residue of x. Strides are in bytes.
+Along an axis, p counts (x + before) // step, and the remainder is the residue of x. Strides are in bytes.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _channels(config: Im2colConfig) -> Callable[..., None]:
 
 
 def _seen(INDEX: Any) -> Callable[..., Any]:
-    """Of an element of an axis: its place in the grid, its slot, and whether that has a result."""
+    """For an element of an axis: its place in the grid, its slot, and whether that has a result."""
 
     @device_function
     def seen(x: int, residues: Any) -> tuple[int, int, bool]:

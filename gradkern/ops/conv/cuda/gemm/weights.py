@@ -38,7 +38,7 @@ def weight_pointwise(problem: GemmProblem, shares: int) -> GemmProgram:
         return GemmProgram((*products, *sums.last()), sums.scratch)
     left, right = replace(left, column=dY.distance or 0), replace(right, row=X.distance or 0)
     steps: list[Im2colStep | Product] = []
-    for image in range(0, geometry.images, shares):  # every image is added to the sum that it has a place in
+    for image in range(0, geometry.images, shares):  # every image is added to the sum of its place
         at_left = replace(left, start=image * dY.strides[0])
         at_right = replace(right, start=image * X.strides[0])
         count = min(shares, geometry.images - image)
@@ -53,7 +53,7 @@ def weight_pointwise(problem: GemmProblem, shares: int) -> GemmProgram:
 
 
 class _Sums:
-    """Where the products of dW add up: in dW itself, or in shares in scratch memory from its address `start` on."""
+    """The target of dW's products: dW itself, or shares in scratch memory from its address `start` on."""
 
     def __init__(self, problem: GemmProblem, shares: int, taps_inside: bool, start: int = 0) -> None:
         geometry, W = problem.geometry, problem.W
@@ -75,7 +75,7 @@ class _Sums:
         return self._problem.product(self._geometry.filters, self._rows, inner, left, right, self._matrix)
 
     def products(self, inner: int, left: Matrix, right: Matrix, groups: tuple[int, int]) -> Iterator[Product]:
-        """The product, its sum cut into equal shares; what is left over is added to the first."""
+        """The product with its sum divided into equal shares; the remainder is added to the first."""
         item, chunk = self._problem.item, inner // self._shares
         if not chunk:
             raise Unfit("there are fewer terms than shares")
@@ -89,7 +89,7 @@ class _Sums:
             yield replace(rest, accumulate=True, batches=(self.groups(*groups),))
 
     def last(self) -> tuple[Im2colStep, ...]:
-        """What brings the shares into dW."""
+        """The step that adds the shares to dW."""
         if self._direct:
             return ()
         problem, source, distance = self._problem, Address(SCRATCH, self._start), self.size * self._problem.sum_item
