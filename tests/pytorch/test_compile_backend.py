@@ -149,6 +149,28 @@ def test_autocast_is_as_near_to_float64_as_eager(last: bool) -> None:
         assert ours <= 2 * errors[0][name] + 2**-9 * scale, name
 
 
+@pytest.mark.parametrize("parameters", [torch.bfloat16, torch.float32])
+def test_gradients_of_16_bits_behind_an_addition_are_nearer_to_float64_than_eagers(parameters: torch.dtype) -> None:
+    """Eager rounds the norm before the addition, and the sum before ReLU, so that its mask is another near zero."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.norm(x[0]) + x[1]).float()
+
+    model, x = Net().to(parameters), images(2, 32, 16, 14, 14).bfloat16()
+    exact = steps(double := copy.deepcopy(model).double(), double, x.double())
+    eager = steps(twin := copy.deepcopy(model), twin, x)
+    found = steps(model, torch.compile(model, backend=rewritten), x)
+    assert taken() == {ADD_RELU: 1}
+    for name in ("dx 0", "d norm.weight 0", "d norm.bias 0"):
+        error, eagers = ((each[name].double() - exact[name]).norm() for each in (found, eager))
+        assert error < 0.5 * eagers, name
+
+
 class Depthwise(nn.Module):
     """Convolutions of a channel each, and others."""
 
