@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from gradkern.arrays.kind import dtype_of
-from gradkern.call import Tensor
 from gradkern.contract import registry
 from gradkern.contract.axes import shape_of
 from gradkern.contract.examples import complete, example_mistakes
@@ -28,7 +27,7 @@ class Wanted:
     """One call that is described: all but the arrays. types has one for every type variable of the operator.
 
     strides (in bytes) and alignment are by input, for those that are not as in a new array. inputs are the names of
-    those that are given, where these are not the usual ones.
+    those that are given, where these are not the usual ones; scalars, those among them that are numbers on the host.
     """
 
     name: str
@@ -41,6 +40,7 @@ class Wanted:
     alignment: Mapping[str, int] = field(default_factory=dict[str, int])
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])
     inputs: Sequence[str] | None = None
+    scalars: Sequence[str] = ()
 
     def plan(self, provider: str, **policy: Any) -> Prepared:
         """The plan for such arrays on the provider's first device; `policy` changes the call's own."""
@@ -60,18 +60,20 @@ class Wanted:
     def _searching(self) -> Any:
         return searching(effective(self.policy)).search
 
-    def _described(self, provider: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _described(self, provider: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The inputs, and all else that a plan is asked for with but the policy."""
         attributes: dict[str, Any] = {**self.example.attributes, **self.given}
         for name, attribute in self.operator.attributes.items():
             if attribute.binds is not None:  # no input tells this type
                 attributes.setdefault(name, self.types[attribute.binds])
         device = providers.PROVIDERS[provider].first_device
-        tensors: dict[str, Tensor] = {}
+        tensors: dict[str, Any] = {}
         for each in _given(self.operator, self.example, self.inputs):
             new = usual(dtype_of(self.types[each.type]), shape_of(each.shape, self.example.axes), device)
             strides = tuple(self.strides.get(each.name, new.strides))
             tensors[each.name] = new._replace(strides=strides, alignment=self.alignment.get(each.name, new.alignment))
+            if each.name in self.scalars:
+                tensors[each.name] = new.dtype
         return tensors, {"device": device, "outputs": self.outputs, **attributes}
 
 
@@ -119,7 +121,11 @@ def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[st
         if value not in (1, 2, 4, 8, 16):
             raise ArgumentError(f"{name}: alignment of {each} is {value!r}; expected 1, 2, 4, 8 or 16")
     effective(found["policy"])
-    return {**found, "inputs": inputs}
+    scalars: Any = given.get("scalars") or []
+    numbers = [each.name for each in operator.inputs if each.is_scalar]
+    if not (isinstance(scalars, list) and all(each in numbers for each in cast(list[Any], scalars))):
+        raise ArgumentError(f"{name}: scalars is {scalars!r}; expected a list of {', '.join(numbers) or 'none'}")
+    return {**found, "inputs": inputs, "scalars": scalars}
 
 
 def _given(operator: Operator, example: Example, inputs: Sequence[str] | None) -> tuple[Input, ...]:
@@ -199,7 +205,7 @@ def _tuples(values: Any) -> Any:
     return {key: tuple(cast(list[Any], value)) if isinstance(value, list) else value for key, value in pairs}
 
 
-_KEYS = ("op", "axes", "types", "attributes", "inputs", "outputs", "strides", "alignment", "policy")
+_KEYS = ("op", "axes", "types", "attributes", "inputs", "outputs", "scalars", "strides", "alignment", "policy")
 
 
 def wanted_of(data: Any) -> Wanted:

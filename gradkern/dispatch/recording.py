@@ -53,6 +53,7 @@ def _described(call: Call) -> dict[str, Any]:
     optional: Mapping[str, Any] = {
         "attributes": attributes,
         "inputs": [*call.inputs, *call.scalars] if {*call.inputs, *call.scalars} != usually else [],
+        "scalars": list(call.scalars),
         "strides": strides,
         "alignment": alignment,
         "policy": differences(call.policy),

@@ -301,11 +301,8 @@ def test_a_plan_can_be_pickled_and_a_call_recorded_and_planned_again(name: str, 
     assert again.call == plan.call
     (line,) = recorded()
     planned = wanted_of(json.loads(json.dumps(line))).plan("cpu")
-    assert (planned.call.axes, planned.call.attributes, list(planned.call.outputs)) == (
-        plan.call.axes,
-        plan.call.attributes,
-        list(plan.call.outputs),
-    )
+    for key in ("axes", "attributes", "inputs", "scalars", "outputs"):
+        assert getattr(planned.call, key) == getattr(plan.call, key), key
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------
