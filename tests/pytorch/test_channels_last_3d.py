@@ -286,3 +286,18 @@ def test_on_a_gpu_inductors_steps_are_as_near_to_float64_as_eagers(
     for name, each in expected.items():
         error, bound = ((found[name].double() - each).norm() for found in (ours, theirs))
         assert error <= 2 * bound + 1e-3 * each.norm(), name
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda y: functional.adaptive_avg_pool3d(y, 1).flatten(1),
+        lambda y: functional.adaptive_avg_pool3d(y, 2),
+        lambda y: functional.interpolate(y, scale_factor=2),
+        lambda y: y.permute(0, 1, 4, 3, 2),
+    ],
+)
+def test_what_changes_the_order_behind_the_last_convolution_is_no_hindrance(end: Any) -> None:
+    torch.manual_seed(0)
+    check(UNet(nn.BatchNorm3d, end), torch.randn(2, 1, 4, 6, 8), Traced())
+    assert reasons() == [""]

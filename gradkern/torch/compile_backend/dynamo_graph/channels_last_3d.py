@@ -88,6 +88,7 @@ def _hindrance(graph: fx.Graph, fusion: Fusion) -> str:
     """What would have the order changed back and forth, or could tell that it has changed; "" without such. A copy in
     another order stands for a volume: nothing may write the one and read the other.
     """
+    convolved = _convolved(graph)
     for node in graph.nodes:
         volumes = [each for each in node.all_input_nodes if _is_volume(each)]
         others = [each for each in node.all_input_nodes if each not in volumes]
@@ -95,7 +96,7 @@ def _hindrance(graph: fx.Graph, fusion: Fusion) -> str:
             return "two results share memory"
         if node.op not in ("call_function", "call_method") or not volumes or _keeps(node):
             continue
-        if _is_volume(node):
+        if _is_volume(node) and node in convolved:
             return f"of {name_of(node)} it is not known that it keeps the order"
         if memory(node) & memory(volumes) and fusion.proof.writes_after(node, memory(volumes)):
             return f"what {name_of(node)} gives is written into"
@@ -103,6 +104,15 @@ def _hindrance(graph: fx.Graph, fusion: Fusion) -> str:
         if written is None or written & memory(volumes):
             return f"{name_of(node)} may write into what has another order"
     return ""
+
+
+def _convolved(graph: fx.Graph) -> set[fx.Node]:
+    """What a convolution behind it is computed from."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node in found or (node.op == "call_function" and node.target in _CONVS):
+            found.update(node.all_input_nodes)
+    return found
 
 
 def _doubt(graph: fx.Graph) -> str:
