@@ -9,8 +9,8 @@ Upstream gradient D = InputGradient, xh = (Input - Mean)/sqrt(Variance + Epsilon
 All have one type T. Input, InputGradient and OutputGradient have one shape of rank 1 to 8; Mean, Variance, Scale and
 their gradients have another of the same rank, each dimension 1 or Input's. Arithmetic is float32 (float64 for float64).
 
-Where mean and variance are those of the batch, as in training, they depend on Input: that is BatchNormalizationGrad.
+If mean and variance are those of the batch, as in training, they depend on Input: see BatchNormalizationGrad.
 
-Source: DirectML, DML_BATCH_NORMALIZATION_GRAD_OPERATOR_DESC. Beyond it: bfloat16, float64, every output optional,
+Source: DirectML, DML_BATCH_NORMALIZATION_GRAD_OPERATOR_DESC. Extensions: bfloat16, float64, every output optional,
 OutputGradient over InputGradient or Input.
 """

@@ -1,6 +1,6 @@
 """A kernel that copies up to three vectors of numbers, one for each channel, into another type.
 
-cuDNN has scale, statistics and their gradients in float32 where the data is float32 or has 16 bits, end to end.
+cuDNN needs scale, statistics and their gradients contiguous, and in float32 for data in float32 or 16 bits.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""BatchNormalizationGrad by cuDNN: each of its routes, in each of its modes or with each choice of its knobs that cuDNN
-proposes, is a candidate.
+"""BatchNormalizationGrad by cuDNN. Each route is a candidate, in each of its modes or with each choice of knobs that
+cuDNN proposes.
 
-What cuDNN wants otherwise than the caller has it goes through the workspace: scale, statistics and gradients of the
-parameters of another type than the arithmetic's, or with gaps; and what nobody wants of the outputs: it computes all.
-dX over dY or X is refused: cuDNN does not say that it may lie there, and a search, whose arrays all have memory of
-their own, could not find out.
+Vectors whose form cuDNN does not take go through the workspace: scale, statistics and gradients of parameters with gaps
+or with another type than the arithmetic's; and outputs that are not requested, because cuDNN computes all. dX over dY
+or X is refused: cuDNN does not document it, and a search cannot test it, because its arrays have separate memory.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ _OUTPUTS = ("dX", "dScale", "dBias")
 _DATA = ("dY", "X", "dX")
 _MOST_ELEMENTS = (1 << 31) - 1
 _MOST_ADDED = 1 << 17
-"""Elements of a channel that spatial mode adds up in float32 with an error below 1e-6 of the sum; with 280,000 it was
-1.1e-6, with a million 4e-6 (9.19, H200).
+"""The most elements of a channel for spatial mode in float32, so that the error of sums stays below 1e-6: it was 1.1e-6
+with 280,000 elements, 4e-6 with a million (9.19, H200).
 """
-_ALIGNED = 256  # bytes between what lies in the workspace
+_ALIGNED = 256  # bytes: alignment of arrays in the workspace
 _VECTORS_ALIGNED = 16
 _THREADS = 256
 
 
 class CudnnCandidate:
-    """One route, and around it the launches that bring vectors into its type and back."""
+    """One route, with the launches that convert vectors to its type and back."""
 
     def __init__(self, problem: Problem, device: Device, route: Route) -> None:
         self.problem, self.device, self.route = problem, device, route
@@ -62,12 +61,12 @@ class CudnnCandidate:
         self._is_ready = False
 
     def _is_taken(self, vector: Tensor) -> bool:
-        """Whether cuDNN can have the caller's own vector."""
+        """Whether cuDNN can use the caller's vector."""
         dense = is_dense(vector) and vector.alignment >= _VECTORS_ALIGNED
         return dense and vector.dtype.name == self.problem.work
 
     def prepare(self) -> None:
-        """Finish plans, compile kernels. Raises Unfit with cuDNN's words."""
+        """Finish plans, compile kernels. Raises Unfit with cuDNN's message."""
         if self._is_ready:
             return
         try:
@@ -79,7 +78,7 @@ class CudnnCandidate:
         self._is_ready = True
 
     def _lay_out(self) -> None:
-        """Where each operand of the route is: one of the call's arrays by its place, or so far into the workspace."""
+        """The place of each operand of the route: one of the call's arrays, or an offset in the workspace."""
         places = {name: place for place, name in enumerate(self._tensors)}
         copies: dict[str, int] = {}
         end = self.route.workspace
@@ -102,7 +101,7 @@ class CudnnCandidate:
     def _casts(
         self, names: list[str], places: Mapping[str, int], copies: Mapping[str, int]
     ) -> list[tuple[Launch, list[tuple[int, int]]]]:
-        """One launch for the vectors of each type; with it each vector's place, and where its copy is."""
+        """One launch for the vectors of each type, with each vector's place and the offset of its copy."""
         launches: list[tuple[Launch, list[tuple[int, int]]]] = []
         for dtype in dict.fromkeys(self._tensors[name].dtype.name for name in names):
             group = [name for name in names if self._tensors[name].dtype.name == dtype]
@@ -126,7 +125,7 @@ class CudnnCandidate:
 def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
     """Every candidate once: the older functions, then the graph API's engines as its heuristics order them.
 
-    Raises Unfit where cuDNN cannot see the arrays, or where there is more to do than it does here.
+    Raises Unfit if cuDNN cannot describe the arrays, or for more than the plain gradient.
     """
     if not problem.plain:
         raise Unfit("it has no activation, second gradient or residual here")
@@ -135,7 +134,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
-    """A candidate from its recipe. Raises Unfit where this cuDNN or this device does not take it."""
+    """A candidate from its recipe. Raises Unfit if this cuDNN or this device does not take it."""
     layout = next((layout for layout in _layouts(problem) if layout.name == recipe["layout"]), None)
     if layout is None:
         raise Unfit(f"the arrays have no layout {recipe['layout']!r}")
@@ -150,7 +149,7 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Cudn
 
 
 def version() -> str:
-    """The version of cuDNN: another one has other engines, and other times for the same ones."""
+    """The version of cuDNN: other versions have other engines and other times."""
     return "cuDNN " + ".".join(map(str, library_version()))
 
 
@@ -160,14 +159,14 @@ def _routes(problem: Problem, device: Device) -> Iterator[Route]:
     if problem.mode == "auto" and problem.dtype == "float32" and problem.elements > _MOST_ADDED:
         modes.remove("spatial")
     for layout in layouts:
-        for mode in reversed(modes):  # the persistent one is mostly the faster
+        for mode in reversed(modes):  # the persistent mode is usually faster
             yield (Extended if layout.last else Plain)(problem, device, layout, mode)
     if problem.mode != "auto":
-        return  # the graph API knows no modes
+        return  # the graph API has no modes
     known: set[Config] = set()
-    layout = layouts[-1]  # channels last where the arrays may be seen so
+    layout = layouts[-1]  # channels last if the arrays allow it
     for mode in (HeuristicMode.A, HeuristicMode.B, HeuristicMode.FALLBACK):
-        with suppress(CudnnError, Unfit):  # where it has no plans, the older functions are left
+        with suppress(CudnnError, Unfit):  # if it has no plans, the older functions remain
             for config in engine.suggestions(norm_backward(problem, layout), description(device), mode):
                 if config not in known:
                     known.add(config)
@@ -175,10 +174,10 @@ def _routes(problem: Problem, device: Device) -> Iterator[Route]:
 
 
 def _layouts(problem: Problem) -> list[Layout]:
-    """How cuDNN can see the arrays: as they are, where they have two or three spatial axes, and otherwise with these
-    folded into one. Arrays without spatial axes, or of one channel, have channels both first and last.
+    """The layouts of the arrays for cuDNN: as they are, with two or three spatial axes, else with these merged into
+    one. Arrays without spatial axes, or with one channel, are both channels-first and channels-last.
 
-    Raises Unfit where it cannot see them at all.
+    Raises Unfit if there is none.
     """
     X = problem.X
     if problem.dtype not in DATA_TYPES:
@@ -207,9 +206,9 @@ def _name(spatial: str, last: bool) -> str:
 
 
 def cast(vectors: Sequence[Tensor], work: str, is_output: bool, device: Device) -> Launch:
-    """The launch that copies these vectors to type `work` end to end, or, for outputs, back from there.
+    """The launch that copies these vectors to contiguous vectors of type `work`, or, for outputs, back.
 
-    They have one type. It is called with the addresses of each vector and its copy: from, to, from, to.
+    They have one type. The launch takes the addresses of each vector and its copy: from, to, from, to.
     """
     own, count = vectors[0].dtype.name, len(vectors)
     source, target = (work, own) if is_output else (own, work)

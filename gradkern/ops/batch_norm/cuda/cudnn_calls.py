@@ -1,8 +1,7 @@
 """cuDNN's routes for a batch norm's gradient, each for one layout of the arrays: two older functions, and the graph
 API.
 
-All three take the statistics as they are given, whichever they are, and write dX, dScale and dBias, all of them.
-None says in its documentation that dX may lie over X or dY.
+All three accept any statistics and write all of dX, dScale and dBias. None documents that dX may overlap X or dY.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from gradkern.strides import c_strides
 __all__ = ["Extended", "Graph", "Layout", "Operands", "Plain", "Route", "norm_backward"]
 
 _ALIGNED = 16
-_PLAIN_ALIGNED = 4  # where 16-bit data began at an odd multiple of 2 bytes it faulted (9.19, H200)
-_EPSILON = 1e-5  # of no effect where the statistics are given; it only must not be negative
+_PLAIN_ALIGNED = 4  # with 16-bit data at an odd multiple of 2 bytes it faulted (9.19, H200)
+_EPSILON = 1e-5  # no effect with given statistics; it must not be negative
 
 
 class Operands(NamedTuple):
-    """The addresses that a route is called with."""
+    """The addresses of a route's call."""
 
     X: int
     dY: int
@@ -49,7 +48,7 @@ class Operands(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What dY, X and dX are to cuDNN: dense arrays of these sizes, channels before the positions or `last`."""
+    """dY, X and dX for cuDNN: dense arrays of these sizes, with channels before the positions or `last`."""
 
     name: str
     sizes: tuple[int, ...]
@@ -65,14 +64,14 @@ class Layout:
 
     @property
     def vector(self) -> tuple[int, ...]:
-        """The sizes of what there is one of for each channel."""
+        """The sizes of arrays with one element for each channel."""
         return (1, self.sizes[1], *(1,) * (len(self.sizes) - 2))
 
 
 class Route(Protocol):
-    """One way. `workspace` is known once `prepare` has returned; `prepare` raises CudnnError or Unfit.
+    """One route. `workspace` is known after `prepare`; `prepare` raises CudnnError or Unfit.
 
-    Scale, statistics and the gradients of the parameters are end to end, and of the type of the arithmetic.
+    Scale, statistics and the gradients of the parameters are contiguous and have the type of the arithmetic.
     """
 
     name: str
@@ -90,8 +89,8 @@ class Plain:
     """cudnnBatchNormalizationBackward, in one of its modes: for channels first. With channels last it takes sixty times
     as long as other routes.
 
-    spatial_persistent adds up in integers that are scaled to the data: it is the faster one, but for large finite
-    numbers it may overflow to infinity and NaN where spatial does not, says the documentation.
+    spatial_persistent adds in scaled integers: it is faster, but according to the documentation it may overflow to
+    infinity and NaN for large finite numbers where spatial does not.
     """
 
     kind: ClassVar[str] = "plain"
@@ -111,7 +110,7 @@ class Plain:
         self._data = TensorDescriptor(self.problem.dtype, self.layout.sizes, self.layout.strides)
         self._vector = TensorDescriptor(work, self.layout.vector, c_strides(self.layout.vector, 1))
         number = ctypes.c_double if work == "float64" else ctypes.c_float
-        self._numbers = number(1), number(0)  # the results, and nothing of what was there before
+        self._numbers = number(1), number(0)  # the results replace the previous contents
         self._factors = tuple(map(ctypes.addressof, self._numbers * 2))
         self._function = library().cudnnBatchNormalizationBackward
 
@@ -134,8 +133,8 @@ class Plain:
 class Extended(Plain):
     """cudnnBatchNormalizationBackwardEx, for channels last; its fast kernels are those of spatial_persistent.
 
-    Its reserve space is what the forward pass hands to this one. A gradient from the statistics alone has none, so the
-    route is taken only where cuDNN says that for a batch norm alone, without an activation, it needs 0 bytes.
+    Its reserve space comes from the forward pass. A gradient from statistics alone has none, so the route is used only
+    if cuDNN reports 0 bytes for a batch norm without an activation.
     """
 
     kind: ClassVar[str] = "extended"
@@ -181,12 +180,12 @@ class Graph:
     """The graph API's norm backward, by one engine with one choice of knobs. Its preparation compiles.
 
     It takes channels in multiples of 16 bytes, before the positions or last, but no float64; with channels first it
-    turns arrays over in its workspace. It does not heed alignments, so arrays that do not lie at multiples of 16 bytes
-    are kept from it.
+    transposes arrays in its workspace. It ignores alignments, so arrays that are not aligned to 16 bytes are not passed
+    to it.
     """
 
     def __init__(self, problem: Problem, device: Device, layout: Layout, config: Config) -> None:
-        """Raises CudnnError where the engine takes neither the graph nor the knobs."""
+        """Raises CudnnError if the engine does not take the graph or the knobs."""
         _check_aligned(problem)
         self.problem, self.device, self.layout, self.config = problem, device, layout, config
         self._made = engine.make(norm_backward(problem, layout), description(device), config)
@@ -219,7 +218,7 @@ class Graph:
 
 @lru_cache(maxsize=16)
 def norm_backward(problem: Problem, layout: Layout) -> Descriptor:
-    """The operation graph; its tensors are numbered as `Operands` are ordered, from 1. Raises CudnnError."""
+    """The operation graph; its tensors are numbered in the order of `Operands`, from 1. Raises CudnnError."""
     tensors = {
         name: tensor(number, problem.dtype, layout.sizes, layout.strides, _ALIGNED)
         if name in ("X", "dY", "dX")

@@ -28,11 +28,11 @@ driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 HEEDS_PINS = True  # of Policy.kernel
 _ALL = "all results"
-_COPIES = {"running_mean": "input_mean", "running_var": "input_var"}  # of a batch of nothing
+_COPIES = {"running_mean": "input_mean", "running_var": "input_var"}  # for an empty batch
 
 
 def plan(call: Call) -> BatchNormPlan | EmptyBatchPlan:
-    """The plan of the winner, found by an earlier search or by one that is made now."""
+    """The plan of the winner, found by an earlier search or by one now."""
     for name, tensor in call.outputs.items():
         if overlaps_itself(tensor):
             raise Refusal(f"{name}: elements of it share memory")
@@ -46,7 +46,7 @@ def plan(call: Call) -> BatchNormPlan | EmptyBatchPlan:
 
 
 def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
-    """The result of an earlier search; where there was none, the candidates that one would try first."""
+    """The result of an earlier search, or else the candidates that a search would try first."""
     if not call.inputs["X"].size or not call.outputs:
         return {}
     task = _task(call, device_of(call))
@@ -56,8 +56,8 @@ def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class EmptyBatchPlan:
-    """Of a batch of nothing: statistics are zero, and the running ones stay. For each output its bytes, and the input
-    it is a copy of.
+    """The plan of an empty batch: statistics are zero, and running statistics do not change. For each output its bytes,
+    and the input that it is a copy of.
     """
 
     device: Device
@@ -83,7 +83,7 @@ class EmptyBatchPlan:
 def _task(call: Call, device: Device) -> Task:
     attributes, X = call.attributes, call.inputs["X"]
     m = X.size // X.shape[1]
-    correction = 1.0 if not attributes["unbiased"] else m / (m - 1) if m > 1 else inf  # of one element NaN, by inf * 0
+    correction = 1.0 if not attributes["unbiased"] else m / (m - 1) if m > 1 else inf  # inf * 0 is NaN for one element
     activation, name = with_alpha(attributes), attributes["activation"]
     problem = ForwardProblem(
         tuple(call.inputs.items()),
@@ -98,7 +98,7 @@ def _task(call: Call, device: Device) -> Task:
     return Task(
         kind=" ".join(["BatchNormalization", *told, X.dtype.name, layout(X)]),
         detail="x".join(map(str, X.shape)),
-        key=repr((problem.given, problem.wanted, name)),  # the speed depends on none of its numbers
+        key=repr((problem.given, problem.wanted, name)),  # the speed does not depend on its numbers
         inputs=tuple(call.inputs.values()),
         outputs=tuple(call.outputs.values()),
         terms=problem.elements,

@@ -1,4 +1,4 @@
-"""Single elements of a batch norm's results from the formula, in float64: what a search asks where its candidates
+"""Single elements of a batch norm's results from the formula, in float64, for searches whose candidates
 disagree.
 """
 

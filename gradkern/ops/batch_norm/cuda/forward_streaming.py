@@ -1,4 +1,4 @@
-"""Candidates of a batch norm: the streaming kernel, one pass for the statistics and one, the other way, for Y."""
+"""Candidates of a batch norm: the streaming kernel, one pass for the statistics and one, in reverse order, for Y."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _NAMES = {  # contract name -> the kernel's
 
 
 def candidates(problem: ForwardProblem, device: Device) -> Iterator[StreamingCandidate]:
-    """The kernel in one launch, and where it has two passes in two."""
+    """The kernel in one launch, and, if it has two passes, in two."""
     yield rebuild(problem, device, {"launches": 1})
     if "Y" in dict(problem.wanted):
         yield rebuild(problem, device, {"launches": 2})
 
 
 def rebuild(problem: ForwardProblem, device: Device, recipe: Mapping[str, Any]) -> StreamingCandidate:
-    """The candidate that had this recipe."""
+    """The candidate with this recipe."""
     launches = recipe["launches"]
     bits = "<q" if problem.X.dtype.name == "float64" else "<i"
     values = {"epsilon": problem.epsilon, "momentum": problem.momentum, "correction": problem.correction}
@@ -50,5 +50,5 @@ def rebuild(problem: ForwardProblem, device: Device, recipe: Mapping[str, Any]) 
 
 
 def _bits(value: float, integer: str) -> int:
-    """The bits of a float as large as the integer."""
+    """The bits of a float, as an integer of its size."""
     return int(struct.unpack(integer, struct.pack("<d" if integer == "<q" else "<f", value))[0])

@@ -1,4 +1,4 @@
-"""Batch norm of one part of a batch on a GPU, with statistics that are given: one launch."""
+"""Batch norm of one part of a batch on a GPU, with given statistics: one launch."""
 
 from __future__ import annotations
 

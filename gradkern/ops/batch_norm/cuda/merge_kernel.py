@@ -2,10 +2,10 @@
 
     m = sum of n,  mean = sum of n mean_part / m,  squares = sum of n (variance_part + (mean_part - mean)^2)
     inv_std = 1 / sqrt(squares/m + epsilon),  variance of a sample = squares / max(m - 1, 1)
-    running_mean = input_mean momentum + mean (1 - momentum), and so of the variance, that of a sample
+    running_mean = input_mean momentum + mean (1 - momentum), likewise running_var from the sample variance
 
-The numbers are few: float64 costs nothing here. Every thread adds up the parts in their order, so that all devices get
-the same bits.
+The numbers are few: float64 costs nothing here. Every thread adds the parts in their order, so that all devices get the
+same bits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def build(dtype: str, running: str, epsilon: float, outputs: tuple[str, ...]) ->
 
     @device_function
     def move(before: int, after: int, channel: int, value: float, momentum: float) -> None:
-        """A running statistic towards the batch's."""
+        """Moves a running statistic towards that of the batch."""
         one = cuda.local.array(1, RUNNING_FLOAT)
         load_running(one, before + channel * RUNNING)
         one[0] = RUNNING_FLOAT(float64(one[0]) * momentum + value * (1 - momentum))

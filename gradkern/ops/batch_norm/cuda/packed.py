@@ -1,4 +1,4 @@
-"""A plan whose kernel writes two arrays that are one output: a message to the other parts of a batch."""
+"""A plan whose kernel writes two arrays that form one output: a message to the other parts of a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PackedPlan", "unpacked"]
 
 @dataclass(frozen=True, slots=True)
 class PackedPlan:
-    """The plan of a call that `unpacked` has made: its last output is `offset` bytes behind the one before."""
+    """The plan of a call from `unpacked`: its last output is `offset` bytes behind the previous one."""
 
     plan: StreamingPlan
     offset: int
@@ -36,8 +36,8 @@ class PackedPlan:
 
 
 def unpacked(call: Call, message: str, first: str, second: str) -> tuple[Call, int]:
-    """The call with two outputs of C numbers in place of its last one, a message, which begins with them; and how many
-    bytes the second lies behind the first.
+    """The call with two outputs of C numbers in place of its last output, the message that begins with them; and the
+    bytes from the first to the second.
     """
     whole, channels = call.outputs[message], call.inputs["X"].shape[1]
     item = whole.dtype.itemsize

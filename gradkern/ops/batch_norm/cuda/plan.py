@@ -35,7 +35,7 @@ _ALL = "all gradients"
 
 
 def plan(call: Call) -> BatchNormPlan | StreamingPlan | EmptyPlan:
-    """The plan of the winner, found by an earlier search or by one that is made now."""
+    """The plan of the winner, found by an earlier search or by one now."""
     if not call.inputs["X"].size:
         return streaming_plan.plan(call, NAMES, [axis == 1 for axis in range(len(call.inputs["X"].shape))], None)
     for name, tensor in call.outputs.items():
@@ -49,7 +49,7 @@ def plan(call: Call) -> BatchNormPlan | StreamingPlan | EmptyPlan:
 
 
 def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
-    """The result of an earlier search; where there was none, the candidates that one would try first."""
+    """The result of an earlier search, or else the candidates that a search would try first."""
     if not call.inputs["X"].size:
         return {}
     task = _task(call, device_of(call))
@@ -62,7 +62,7 @@ class BatchNormPlan(SearchPlan):
 
     def __init__(self, device: Device, choice: Choice, results: str = _ALL) -> None:
         super().__init__(device, {results: choice}, _bound)
-        # gradkern's own kernels have it
+        # of gradkern's own kernels
         self._alone: StreamingPlan | LaunchPlan | None = getattr(choice.candidate, "alone", None)
 
     @property
@@ -97,7 +97,7 @@ def _bound(choices: Choices) -> BoundCandidate:
 
 
 def _modules(problem: Problem, device: Device) -> list[str]:
-    """Where candidates come from; the first serves calls until a search is made."""
+    """The sources of candidates; the first serves calls until a search."""
     own = ["streaming", "persistent"] if problem.activation_recomputable else ["streaming"]
     if persistent.comes_first(problem, device):
         own.reverse()

@@ -1,4 +1,4 @@
-"""A batch norm and its gradient, as the candidates of the CUDA provider see them."""
+"""A batch norm and its gradient, for the candidates of the CUDA provider."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Mode = Literal["auto", "spatial", "spatial_persistent"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The wanted of dX, dScale, dBias and dZ, from dY, X, Scale, saved_mean and saved_inv_std and the given of B, Y and
-    dY2, in this order.
+    """The requested outputs of dX, dScale, dBias and dZ, from dY, X, Scale, saved_mean and saved_inv_std and the
+    optional B, Y and dY2, in this order.
 
     A tensor's strides are in bytes. `mode` pins cuDNN's mode; `in_place`: dX is written over dY or X; `activation` is
-    as with_alpha tells it.
+    as from with_alpha.
     """
 
     dY: Tensor
@@ -68,7 +68,7 @@ class Problem:
 
     @property
     def activation_recomputable(self) -> bool:
-        """It is that, or with an activation whose derivative X, Scale and B tell: no other array is read or written."""
+        """The activation's input, if any, is recomputed from X, Scale and B: no other array is read or written."""
         return self.Y is None and self.dY2 is None and self.dZ is None
 
     @property
@@ -95,7 +95,7 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class ForwardProblem:
     """A batch norm: the given inputs and the wanted outputs by name, in the order of the contract. activation: as
-    with_alpha tells it; correction: by how much the variance that goes into the running one is larger than the batch's.
+    from with_alpha; correction: the factor from the batch's variance to the one in the running variance.
     """
 
     given: tuple[tuple[str, Tensor], ...]

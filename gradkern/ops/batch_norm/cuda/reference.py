@@ -1,4 +1,4 @@
-"""Single elements of a batch norm's gradients from the formula, in float64: what a search asks where its candidates
+"""Single elements of a batch norm's gradients from the formula, in float64, for searches whose candidates
 disagree.
 """
 
@@ -24,7 +24,7 @@ def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
     channels: dict[int, tuple[Array, Array, float, float]] = {}
 
     def of(c: int) -> tuple[Array, Array, float, float]:
-        """Of a channel: D, the normalised X, and the sums of D and of D times that."""
+        """For a channel: D, the normalised X, and the sums of D and of D times the normalised X."""
         if c not in channels:
             dY = [given[name][:, c].astype(np.float64) for name in ("dY", "dY2") if name in given]
             xh = (X[:, c].astype(np.float64) - float(mean[c])) * float(inv_std[c])
@@ -50,11 +50,11 @@ def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
 
 
 def _derivative(activation: str, given: dict[str, Array], xh: Array, c: int) -> Array:
-    """Of the activation, for the elements of a channel."""
+    """The activation's derivative, for the elements of a channel."""
     name, alpha = without_alpha(activation)
     if name == "none":
         return np.ones(xh.shape)
-    # of Y the sign is t's
+    # Y has the sign of t
     t = given["Y"][:, c].astype(np.float64) if "Y" in given else xh * float(given["Scale"][c]) + float(given["B"][c])
     if name == "relu":
         return ~(t <= 0)

@@ -21,5 +21,5 @@ def plan(call: Call) -> PackedPlan | EmptyPlan:
     names = {name: name for name in ("X", "mean", "deviation")}
     is_channel_axis = [axis == 1 for axis in range(len(X.shape))]
     made = streaming_plan.plan(inner, names, is_channel_axis, None, X.size // X.shape[1], settings={}, message=True)
-    assert isinstance(made, StreamingPlan)  # as the part is not empty
+    assert isinstance(made, StreamingPlan)  # because the part is not empty
     return PackedPlan(made, offset)

@@ -1,4 +1,4 @@
-"""Candidates of gradkern's own: the streaming kernel, one pass for the sums and one, the other way, for dX.
+"""Candidates of gradkern's own: the streaming kernel, one pass for the sums and one, in reverse order, for dX.
 
 The two passes are one launch, with a grid-wide barrier for the sums, or two launches with separate configs.
 """
@@ -19,14 +19,14 @@ OWN_KERNELS = True
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[StreamingCandidate]:
-    """The kernel in one launch, and where it has two passes in two."""
+    """The kernel in one launch, and, if it has two passes, in two."""
     yield rebuild(problem, device, {"launches": 1})
     if problem.dX is not None:
         yield rebuild(problem, device, {"launches": 2})
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> StreamingCandidate:
-    """The candidate that had this recipe."""
+    """The candidate with this recipe."""
     launches = recipe["launches"]
     name = f"streaming_{launches}_launches" if launches > 1 else "streaming_1_launch"
     return StreamingCandidate(

@@ -24,11 +24,11 @@ NAMES = {  # contract name -> the kernel's
     "dBias": "bias_sum",
     "dZ": "dZ",
 }
-_TOTALS = {"dScale": "scale_total", "dBias": "bias_total", "counts": "counts"}  # where they are inputs
+_TOTALS = {"dScale": "scale_total", "dBias": "bias_total", "counts": "counts"}  # as inputs
 
 
 def plan(call: Call) -> StreamingPlan | PackedPlan | EmptyPlan:
-    """Of BatchNormalizationGradSums or of BatchNormalizationGradFromSums."""
+    """The plan of BatchNormalizationGradSums or BatchNormalizationGradFromSums."""
     names = {**NAMES, **{name: _TOTALS[name] for name in _TOTALS if name in call.inputs}}
     is_channel_axis = [axis == 1 for axis in range(len(call.inputs["X"].shape))]
     if "sums" in call.outputs:
@@ -37,7 +37,7 @@ def plan(call: Call) -> StreamingPlan | PackedPlan | EmptyPlan:
         require_flat("sums", call.outputs["sums"])
         inner, offset = unpacked(call, "sums", "scale_total", "bias_total")
         made = streaming_plan.plan(inner, {**names, **{each: each for each in _TOTALS.values()}}, is_channel_axis, None)
-        assert isinstance(made, StreamingPlan)  # as the part is not empty
+        assert isinstance(made, StreamingPlan)  # because the part is not empty
         return PackedPlan(made, offset)
     elements = call.axes["parts"] if "counts" in call.inputs else call.attributes.get("count")
     return streaming_plan.plan(call, names, is_channel_axis, None, elements)

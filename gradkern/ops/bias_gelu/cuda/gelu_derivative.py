@@ -1,12 +1,12 @@
-"""Both forms of GELU and their slopes, for kernels. A slope is what a gradient is multiplied by on its way back.
+"""Both forms of GELU and their slopes (derivatives), for kernels.
 
     exact  Phi(z) + z phi(z):  G(-z) for z < 0, 1 - G(z) else, where  G(t) = e (M(t) - t phi(0)),
            e = exp(-t^2/2),  M(t) = (1 - Phi(t)) / e
     fast   w + 2 c z w (1 - w) (1 + 3 a z^2),  w = (1 + tanh(u))/2 = 1/(1 + e),  e = exp(-2 u),  1 - w = e w,
            u = c (z + a z^3)
 
-In float32 each takes one exponential and one reciprocal, the device's approximate ones, and no step cancels: the tails
-are right relative to themselves, too. M is a polynomial of degree 5 in v = t/(1 + 0.32 t), fitted in float64 by least
+In float32 each takes one exponential and one reciprocal, the device's approximate ones, and no digits cancel:
+the tails are accurate in relative terms, too. M is a polynomial of degree 5 in v = t/(1 + 0.32 t), fitted in float64 by least
 squares on 900 Chebyshev nodes of 0 <= t <= 14, reweighted until the largest errors were equal (Lawson's method), M(0)
 kept: e M is off by at most 3.8e-8, and from t = 1.5 on M by at most 7.6e-5 of G/e. v, rather than Abramowitz and
 Stegun's 1/(1 + p t) in 7.1.26, keeps the relative precision of a small t; the rounding of theirs costs 2e-7.
@@ -53,7 +53,7 @@ _FINE_M = (
     *(0.5000000072332977, -0.3989428041789893, 0.13032353042121225, -0.0189135820354889, -0.00039195727209235344),
     *(0.0002868930549858377, 7.622329152636385e-05, -2.7801832093962242e-05, 2.3068438888880675e-06),
 )
-_GELU_FLAT = {"bfloat16": 14.0, "float16": 6.0}  # results are 0 from here on, and p must not be asked
+_GELU_FLAT = {"bfloat16": 14.0, "float16": 6.0}  # results are 0 from here on, and p is not valid
 _SLOPE_FLAT = 13.3  # where the exponential is 0
 _UP = 24  # GELU's tail is kept so many powers of two higher till it is multiplied: bfloat16 goes to 2^-133
 _TAIL = {  # log2 Phi(-t)
@@ -98,8 +98,8 @@ _TWO_LN2 = (1.386294361203909, -8.401830145362169e-11)  # 2 log(2): whole number
 
 
 def slope_of(fast: bool, compute: str, result: str, native: bool) -> Callable[[Any], Any]:
-    """The inline device function slope(z), z in the type `compute`, as `result` can tell. native: compute capability
-    8.0 or newer.
+    """The inline device function slope(z), z in the type `compute`, accurate for the type `result`. native: compute
+    capability 8.0 or newer.
     """
     if compute == "float64":
         return _fast64() if fast else _exact64()
@@ -109,7 +109,7 @@ def slope_of(fast: bool, compute: str, result: str, native: bool) -> Callable[[A
 
 
 def gelu_of(fast: bool, compute: str, result: str, native: bool) -> Callable[[Any], Any]:
-    """The inline device function gelu(z), in the same words."""
+    """The inline device function gelu(z), with the same parameters."""
     if compute == "float64":
         return _fast_gelu64() if fast else _exact_gelu64()
     if fast:

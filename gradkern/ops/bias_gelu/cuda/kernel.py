@@ -2,9 +2,9 @@
 
     dX = dY * slope(X + B)                     (gelu_derivative has the slopes)
     dB = sum dX over the rows, before rounding
-    gelu(X + B), where config.forward            (to where dX goes; there is no dY)
+    gelu(X + B) if config.forward              (written to dX; there is no dY)
 
-How a matrix is cut and how sums are added up is in tiles_kernel.
+tiles_kernel describes tiles and sums.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ _NAMES = {  # contract name -> the kernel's
     "dB": "first_sum",
 }
 
-LINES = 2 * LINE  # bytes: to where rows that are not whole lines are folded
-LEAST_ROWS = 64  # of the kernel: with fewer, many rows of its tiles lie beyond the last
+LINES = 2 * LINE  # bytes: rows that are not whole lines are folded to a multiple
+LEAST_ROWS = 64  # of the kernel: with fewer, many rows of its tiles are beyond the last
 
 
 def plan(call: Call) -> TilesPlan | EmptyPlan:
@@ -51,10 +51,10 @@ def plan(call: Call) -> TilesPlan | EmptyPlan:
 
 
 def _fold(rows: int, columns: int, itemsize: int, width: int, dX_alone: bool) -> int:
-    """Rows of the array in one of the kernel's: so many that these are whole vectors, or whole lines of L2.
+    """Rows of the array in a row of the kernel, such that it is a whole number of vectors, or of cache lines.
 
-    For dB whole vectors do: of lines the folded rows would be few and wide, which makes many partial sums. GELU itself,
-    which reads half as much, was 5 % slower by lines.
+    For dB whole vectors are enough: with lines, folded rows would be few and wide, with many partial sums. GELU itself
+    reads half as much and was 5 % slower with lines.
     """
     vectors, lines = (each // gcd(columns, each) for each in (width, LINES // itemsize))
     unaligned = columns * itemsize % LINE != 0
@@ -62,7 +62,7 @@ def _fold(rows: int, columns: int, itemsize: int, width: int, dX_alone: bool) ->
 
 
 def _config(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> tuple[BiasGeluConfig, int]:
-    """All but the threads, and how many rows are folded: vectors as wide as alignment allows."""
+    """The config without threads, and the number of folded rows: vectors as wide as alignment allows."""
     data = [tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name not in ("B", "dB")]
     dtype, B = data[0].dtype, call.inputs["B"]
     itemsize = dtype.itemsize

@@ -11,6 +11,6 @@ __all__ = ["DmlBatchNormConfig"]
 
 @dataclass(frozen=True, slots=True)
 class DmlBatchNormConfig(TilesConfig):
-    """All that is bound when the kernel is compiled. The sums are those for the scale and, if wanted, the bias."""
+    """Compile-time constants. The sums are those for the scale and, if requested, the bias."""
 
     epsilon: float = 0.0

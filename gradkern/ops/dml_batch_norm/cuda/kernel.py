@@ -1,9 +1,9 @@
-"""The tiles kernel of DirectML's batch norm gradient, where the last axes in memory tell channels apart.
+"""The tiles kernel of DirectML's batch norm gradient, for channel axes that are last in memory.
 
     r = 1 / sqrt(variance + epsilon)
     dX = D scale r,  scale_sum = sum of D (X - mean) r,  bias_sum = sum of D
 
-r is constant in a channel, so it multiplies the finished sum.
+r is constant in a channel and multiplies the finished sum.
 """
 
 from __future__ import annotations

@@ -43,15 +43,15 @@ NAMES_OF_TILES = {  # contract name -> that of the tiles kernel
     "OutputScaleGradient": "first_sum",
     "OutputBiasGradient": "second_sum",
 }
-# Threads of a block, and how many where a row is at most a line, so that numbers of columns are loaded one by one and
-# more threads hide it; rows of a thread at a time: as was best on an H200 with a cold L2.
+# Threads of a block; and for rows of at most a line, where parameters are loaded one by one and more threads hide their
+# latency; rows of a thread at a time. The best values on an H200 with a cold L2.
 _THREADS, _THREADS_SHORT, _ROWS = 256, 320, 4
-_MOST_OF_PLANES = 1 << 30  # elements, whose numbers have 31 bits
+_MOST_OF_PLANES = 1 << 30  # elements: indices have 31 bits
 
 
 def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
-    """Channels in C order may have a kernel that keeps them on the chip, or go by planes; where the last axes in memory
-    tell channels apart, they go by tiles; others take the streaming kernel.
+    """Arrays in C order use the persistent kernel or the planes kernel; arrays with channel axes last in memory the
+    tiles kernel; others the streaming kernel.
     """
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     epsilon = float(call.attributes["Epsilon"])
@@ -77,8 +77,8 @@ def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
 
 
 def _in_whole_vectors(tensors: Named, dims: Dimensions) -> bool:
-    """What planes and tiles both need: D and X are read and dX is written, vectors can be cut from these, and no axis
-    that tells channels apart lies around one that does not.
+    """The requirements of planes and tiles: D and X are read and dX is written, these consist of whole vectors, and
+    there are no outer dimensions.
     """
     if dims.outer_sizes or not {"dX", "scale_sum"} <= tensors.keys():
         return False
@@ -86,7 +86,7 @@ def _in_whole_vectors(tensors: Named, dims: Dimensions) -> bool:
 
 
 def _planes_config(tensors: Named, dims: Dimensions, device: Device, epsilon: float) -> PlanesConfig | None:
-    """None where planes are too small, or elements too many."""
+    """None if planes are too small, or elements too many."""
     X = tensors["X"][1]
     config = PlanesConfig(
         data=X.dtype.name,
@@ -103,7 +103,7 @@ def _planes_config(tensors: Named, dims: Dimensions, device: Device, epsilon: fl
 
 
 def _planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> TilesPlan:
-    """Raises Refusal, with the reason, where no block fits the device."""
+    """Raises Refusal, with the reason, if no block fits the device."""
     names, count = planes_config.ARGUMENTS, dims.count
     builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
     kernel = kernel_of_config(device, builder, config, arguments=len(names))
@@ -111,7 +111,7 @@ def _planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device:
     if not resident:
         raise Refusal(f"no block of {config.threads} threads fits the device")
     grid = min(config.blocks(count), resident)
-    team = config.warps if dims.inner_channels <= grid else 1  # all warps of a block where every channel can have one
+    team = config.warps if dims.inner_channels <= grid else 1  # all warps of a block if every channel can have a block
     numbers = config.sizes(dims.batch, dims.inner_channels, dims.spatial) | {"team": team}
     given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "counter", "partial"]
     launch = Launch(kernel, grid, config.threads, *named(names, numbers, given), cooperative=True)
@@ -123,7 +123,7 @@ def _outputs(tensors: Named) -> tuple[str, ...]:
 
 
 def _tiles_plan(operator: str, tensors: Named, dims: Dimensions, device: Device, epsilon: float) -> TilesPlan:
-    """Raises Refusal, with the reason, where the streaming kernel has to do it."""
+    """Raises Refusal, with the reason, for arrays that need the streaming kernel."""
     X = tensors["X"][1]
     rows, columns, item = dims.batch, dims.inner_channels, X.dtype.itemsize
     width = VECTOR // item

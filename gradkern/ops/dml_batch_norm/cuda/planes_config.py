@@ -1,4 +1,4 @@
-"""What is bound when the planes kernel is compiled, and how long it should take. Nothing here imports Numba."""
+"""Compile-time constants of the planes kernel, and its cost model. Nothing here imports Numba."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("length_multiplier", "length_shift", "channels_multiplier", "channels_shift"),  # to divide by these two
     "team",  # warps that add up a channel's partial sums
 )
-# What it takes, in microseconds and bytes: fitted to an H200's times (cold L2) of 36 arrays of 4 to 860 MB with a
-# config before this one. The persistent kernel's model is about so many times too slow for planes of whole vectors. Of
-# both kernels, the choice was 0.1 % slower than the better one on average then, and 1.6 % at worst. Of this config 15
-# random arrays of 10 to 790 MB are 2 % off in the median, and 11 % at most.
+# The cost model, in microseconds and bytes, fitted to times on an H200 (cold L2) of 36 arrays of 4 to 860 MB with an
+# earlier version of the kernel. _PERSISTENT_WHOLE corrects the persistent kernel's model for planes of whole vectors.
+# The choice between both kernels was 0.1 % slower than the better one on average then, and 1.6 % at worst. For 15
+# random arrays of 10 to 790 MB predictions for this kernel are 2 % off in the median, and 11 % at most.
 _LAUNCH, _BANDWIDTH, _PERSISTENT_WHOLE = 8.0, 4.25e6, 1.08
 
 
 @dataclass(frozen=True, slots=True)
 class PlanesConfig:
-    """All that is bound when the kernel is compiled. Everything else is an argument of the launch."""
+    """Compile-time constants. Everything else is a launch argument."""
 
     data: str  # type of D, X and dX
-    parameter: str  # of the channels' numbers and the results of the sums
+    parameter: str  # type of the parameters and of the results of the sums
     outputs: tuple[str, ...]  # dX, scale_sum and perhaps bias_sum
     epsilon: float
     width: int  # elements of a vector
-    unroll: int = 4  # vectors of a thread, all on their way at once
+    unroll: int = 4  # vectors that a thread loads at a time
     warps: int = 8
-    by_block: bool = False  # planes are so long that what a block has at a time lies in two of them, too
+    by_block: bool = False  # a block's tiles extend over at most two planes, too: long planes
     native_bfloat16: bool = True  # compute capability 8.0 or newer
     blocks_per_processor: int = 2
 
@@ -58,17 +58,17 @@ class PlanesConfig:
 
     @property
     def tile(self) -> int:
-        """Elements that a warp has at a time."""
+        """Elements of a warp's tile."""
         return 32 * self.unroll * self.width
 
     @property
     def piece(self) -> int:
-        """Elements that leave one set of partial sums: of two planes at most, so no plane may be shorter."""
+        """Elements with one set of partial sums. They belong to at most two planes, so no plane may be shorter."""
         return self.warps * self.tile if self.by_block else self.tile
 
     @property
     def sums_at(self) -> int:
-        """In shared memory, behind the numbers of the next tiles: what each warp has added up, twice."""
+        """Address in shared memory, behind the numbers of the next tiles, of the sums of each warp, twice."""
         return 16
 
     @property
@@ -80,7 +80,7 @@ class PlanesConfig:
         return -(-count // (self.warps * self.tile))
 
     def partial_bytes(self, count: int) -> int:
-        """Scratch memory: of each piece, the two sums of both planes."""
+        """Scratch memory: for each piece, both sums of two planes."""
         return -(-count // self.piece) * 4 * self.itemsize
 
     def sizes(self, images: int, channels: int, length: int) -> dict[str, int]:
@@ -91,6 +91,6 @@ class PlanesConfig:
         return numbers
 
     def time(self, count: int, length: int) -> float:
-        """Microseconds that it should take; for a comparison with the persistent kernel's model."""
+        """Predicted microseconds, comparable to the persistent kernel's model."""
         time = _LAUNCH + 3 * count * ITEMSIZE[self.data] / _BANDWIDTH
         return time if length % self.width else _PERSISTENT_WHOLE * time

@@ -1,14 +1,14 @@
-"""The planes kernel of DirectML's batch norm gradient, where what an image has of a channel, a plane, lies end to end.
+"""The planes kernel of DirectML's batch norm gradient, for contiguous planes, the elements of a channel in an image.
 
     r = 1 / sqrt(variance + epsilon)
     dX = D scale r,  scale_sum = sum of D (X - mean) r,  bias_sum = sum of D
 
-The array is cut into tiles, one for each warp of a block at a time, wherever planes begin: so all vectors lie within
-memory's lines, whatever a plane's size. Blocks draw their next tiles by a ticket, and load them while they add up the
-last ones. A piece, a tile or those of a block, is no longer than a plane. So it has parts of two planes at most, and
-leaves the sums of both. At the end all blocks wait for each other, and teams of warps add up the pieces of a channel.
+The array is divided into tiles, one for each warp of a block at a time, independent of planes: all vectors are aligned,
+whatever a plane's size. Blocks take their next tiles by an atomic counter, and load them while they add up the previous
+ones. A piece, a warp's tile or the tiles of a block, is no longer than a plane. It has parts of at most two planes, and
+writes the sums of both. At the end all blocks wait for each other, and groups of warps add the pieces of a channel.
 
-r is constant in a channel, so it multiplies the finished sum.
+r is constant in a channel and multiplies the finished sum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gradkern.ops.dml_batch_norm.cuda.planes_config import PlanesConfig
 
 __all__ = ["build"]
 
-_IN_FLIGHT = 4  # partial sums that a thread has under way at once
+_IN_FLIGHT = 4  # partial sums that a thread loads at a time
 
 
 def build(config: PlanesConfig) -> Callable[..., None]:
@@ -58,8 +58,8 @@ def build(config: PlanesConfig) -> Callable[..., None]:
 
     @device_function
     def load_tile(x: Any, d: Any, X: int, D: int, first: int, lane: int, vectors: int) -> None:
-        """This thread's vectors of the tile from element `first` on. A place behind the array's last vector repeats
-        that.
+        """Loads this thread's vectors of the tile from element `first` on. Places behind the array's last vector repeat
+        it.
         """
         for u in range(UNROLL):
             at = int64(min(int32(first // WIDTH + u * 32 + lane), int32(vectors - 1))) * VECTOR
@@ -73,7 +73,7 @@ def build(config: PlanesConfig) -> Callable[..., None]:
 
     @device_function
     def load_channels(values: Any, plane: int, channels: int, dividing: Any, addresses: Any) -> None:
-        """What the channels of this plane and of the next have: mean, scale, variance."""
+        """Mean, scale and variance of the channels of this plane and of the next."""
         one, (multiplier, shift) = cuda.local.array(1, FLOAT), dividing
         channel = int32(plane - i.divided(plane, multiplier, shift) * channels)
         for n in range(2):
@@ -224,7 +224,7 @@ def build(config: PlanesConfig) -> Callable[..., None]:
         means, gains = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
         one, other = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
 
-        turn = int32(0)  # 0 and 1 alternately: where what warps tell each other is, so that one barrier is enough
+        turn = int32(0)  # alternates between two buffers of exchanges: one barrier is enough
         piece_before = int32(-1)
         start = int32(cuda.blockIdx.x * TILES)  # of the block's tiles
         first = int32(start + warp * TILE)
@@ -234,7 +234,7 @@ def build(config: PlanesConfig) -> Callable[..., None]:
         load_channels(values, plane, channels, by_channels, addresses)
         while start < count:
             ticket = int32(0)
-            if thread == 0:  # the answer comes while the tiles are done
+            if thread == 0:  # the result arrives while the tiles are processed
                 ticket = i.take(counter + 128)
             piece = int32(piece_at // PIECE)
             end = int32((plane + 1) * length)
@@ -248,7 +248,7 @@ def build(config: PlanesConfig) -> Callable[..., None]:
             else:
                 whole_tile(x, d, dX, first, first < end, count, lane, means, gains, sums)
             at = int32(vectors * WIDTH + lane)
-            if first <= vectors * WIDTH < first + TILE and at < count:  # the last elements, too few for a vector
+            if first <= vectors * WIDTH < first + TILE and at < count:  # the last elements, fewer than a vector
                 load_one(one, X + int64(at) * ITEM)
                 load_one(other, D + int64(at) * ITEM)
                 other[0] = element(one[0], other[0], at < end, means, gains, sums)
