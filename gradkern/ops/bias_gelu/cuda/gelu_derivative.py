@@ -5,11 +5,12 @@
     fast   w + 2 c z w (1 - w) (1 + 3 a z^2),  w = (1 + tanh(u))/2 = 1/(1 + e),  e = exp(-2 u),  1 - w = e w,
            u = c (z + a z^3)
 
-In float32 each takes one exponential and one reciprocal, the device's approximate ones, and no digits cancel:
-the tails are accurate in relative terms, too. M is a polynomial of degree 5 in v = t/(1 + 0.32 t), fitted in float64 by least
-squares on 900 Chebyshev nodes of 0 <= t <= 14, reweighted until the largest errors were equal (Lawson's method), M(0)
-kept: e M is off by at most 3.8e-8, and from t = 1.5 on M by at most 7.6e-5 of G/e. v, rather than Abramowitz and
-Stegun's 1/(1 + p t) in 7.1.26, keeps the relative precision of a small t; the rounding of theirs costs 2e-7.
+In float32 each takes one exponential and one reciprocal, the device's approximate ones, and no digits cancel: the
+tails are accurate in relative terms, too. M is a polynomial of degree 5 in v = t/(1 + 0.32 t), fitted in float64 by
+least squares on 900 Chebyshev nodes of 0 <= t <= 14, reweighted until the largest errors were equal (Lawson's
+method), M(0) kept: e M is off by at most 3.8e-8, and from t = 1.5 on M by at most 7.6e-5 of G/e. v, rather than
+Abramowitz and Stegun's 1/(1 + p t) in 7.1.26, keeps the relative precision of a small t; the rounding of theirs costs
+2e-7.
 
 GELU itself is z times Phi(z), e M(-z) below 0 and 1 - e M(z) above, or times w. For it M is the polynomial of degree 8
 in t/(1 + 0.3 t) of gradkern.cpu.gelu: relative error 3.8e-7, e M off by at most 7.3e-9.
