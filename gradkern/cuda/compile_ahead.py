@@ -20,7 +20,7 @@ Show = Callable[[Iterable[Result], int], Iterable[Result]]
 """Iterates over results as they come, of a known number, and shows the progress."""
 
 _OTHERS = 60.0  # seconds to wait for kernels that another process compiles
-_one_at_a_time = locks.lock()
+_one_at_a_time = locks.reentrant_lock()
 
 
 def missing(specs: Iterable[KernelSpec]) -> list[KernelSpec]:

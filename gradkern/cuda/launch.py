@@ -18,6 +18,7 @@ from gradkern.cuda.device import Device, activate, check, is_current
 from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel
 from gradkern.cuda.spec import KernelSpec
 from gradkern.system import locks
+from gradkern.system.own_thread import turn
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
@@ -32,7 +33,7 @@ __all__ = [
     "resident_clusters",
 ]
 
-_lock = locks.lock()
+_lock = locks.reentrant_lock()
 _loaded: dict[tuple[str, Device], Kernel] = {}
 
 
@@ -146,7 +147,7 @@ def kernel_of(
         with activate(device):  # a linker may need the context, in any thread
             return spec.compile()
 
-    with _lock:
+    with turn(_lock):
         kernel = _loaded.get((key, device))
         if kernel is None:
             made = packs.find(spec) or cache.fetch(key, compiled)

@@ -43,7 +43,7 @@ _NAME = re.compile(r"(sm|compute)_(\d+)(\d)\.pack")
 _ALONE = {(7, 2), (8, 7), (10, 1), (11, 0)}
 """Boards with incompatible machine code (CUDA programming guide, "Binary Compatibility")."""
 
-_lock = locks.lock()
+_lock = locks.reentrant_lock()
 _open: dict[tuple[int, int], tuple[Pack, ...]] = {}  # packs that serve a device, by its capability
 _disabled = False
 

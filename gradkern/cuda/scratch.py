@@ -25,7 +25,7 @@ LEGACY, PER_THREAD = 1, 2  # special handles: 0 and 1 are the legacy default str
 _COUNTER_BYTES = 256
 _LEAST_BYTES = 1 << 20
 
-_lock = locks.lock()
+_lock = locks.reentrant_lock()
 
 
 def scratch(device: Device, stream: int, size: int) -> tuple[int, int]:

@@ -170,7 +170,7 @@ def _command() -> list[str]:
 
 # --- many at once ----------------------------------------------------------------------------------------------------
 
-_lock = locks.lock()
+_lock = locks.reentrant_lock()
 _idle: list[Worker] = []
 _timer: threading.Timer | None = None
 _warned = False

@@ -16,7 +16,7 @@ __all__ = ["OLDEST", "CudnnError", "CudnnMissingError", "check", "library", "ver
 OLDEST = (9, 10)
 """The first version that makes plans for a described device, and the oldest that gradkern is tested with."""
 
-_lock = locks.lock()
+_lock = locks.reentrant_lock()
 
 
 class CudnnMissingError(ProviderError):

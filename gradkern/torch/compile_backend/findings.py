@@ -35,7 +35,7 @@ class Finding:
 
 _found: list[Finding] = []
 _graphs: list[int] = [0]  # compiled in this process
-_changing = locks.lock()
+_changing = locks.reentrant_lock()
 
 
 class _OfGraph(threading.local):
