@@ -16,9 +16,9 @@ from gradkern.torch.overrides import switch
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-way, errors, steps = sys.argv[1], [], [0] * 4
+way, device, errors, steps = sys.argv[1], sys.argv[3], [], [0] * 4
 layers = torch.nn.Linear(40, 40), torch.nn.LayerNorm(40), torch.nn.GELU(), torch.nn.BatchNorm1d(40)
-model, x = torch.nn.Sequential(*layers), torch.randn(6, 40)
+model, x = torch.nn.Sequential(*layers).to(device), torch.randn(6, 40, device=device)
 
 def step():
     return torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
@@ -33,7 +33,7 @@ def train(number):
         errors.append(repr(error))
 
 expected = step()
-with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):  # what is compiled once takes a while
+with gradkern.torch.enabled(devices=device, min_bytes=0, plan="now"):  # what is compiled once takes a while
     step(), step()
 end = time.monotonic() + float(sys.argv[2])
 threads = [threading.Thread(target=train, args=(number,)) for number in range(4)]
@@ -42,7 +42,7 @@ for each in threads:
 options = [{}, {"ops": "layer_norm"}, {"plan": "tune"}, {"min_bytes": 1 << 20}, {"timed": True}]
 changes = 0
 while time.monotonic() < end and not errors:
-    with gradkern.torch.enabled(**{"devices": "cpu", "min_bytes": 0, "plan": "now", **options[changes % 5]}):
+    with gradkern.torch.enabled(**{"devices": device, "min_bytes": 0, "plan": "now", **options[changes % 5]}):
         time.sleep(.005)
         for kernel in switch._kernels() if way == "resting" else ():
             if kernel.active:
@@ -65,6 +65,16 @@ sys.exit(errors[0] if errors else 0 if changes > 1 and min(steps) > 1 else f"{ch
     ],
 )
 def test_threads_train_while_overrides_come_and_go(way: str, seconds: int) -> None:
-    command = [sys.executable, "-X", "faulthandler", "-c", TRAINING, way, str(seconds)]
-    done = subprocess.run(command, timeout=seconds + 100, capture_output=True, text=True, check=False)
+    train_while(way, seconds, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", ["switched", "resting"])
+def test_threads_train_on_a_gpu_while_overrides_come_and_go(way: str) -> None:
+    train_while(way, 8, "cuda")
+
+
+def train_while(way: str, seconds: int, device: str) -> None:
+    command = [sys.executable, "-X", "faulthandler", "-c", TRAINING, way, str(seconds), device]
+    done = subprocess.run(command, timeout=seconds + 150, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -218,3 +218,23 @@ print(found)
 def test_a_first_call_imports_nothing_but_in_a_thread_of_gradkerns_own(tmp_path: Path) -> None:
     """Where a fork waits for it, and no handler raises. Also of what Numba and NumPy import when they need it."""
     assert in_process(OUTSIDE, tmp_path) == "[]\n"
+
+
+ON_A_GPU = LIMITED.replace(
+    "import gradkern\nsignal",
+    """import gradkern, torch
+X, row = torch.ones(20, 30, device="cuda"), torch.ones(30, device="cuda")
+def call():
+    return tuple(gradkern.run("BiasGeluGrad_dX", X, X, row).dX.shape)
+signal""",
+)
+
+
+@pytest.mark.gpu
+@pytest.mark.torch
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+def test_a_process_can_go_on_after_time_limits_in_its_first_call_on_a_gpu(seconds: float, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    shape, raised = in_process(ON_A_GPU, tmp_path, "5", str(seconds), seconds=200).rsplit(" ", 1)
+    assert shape == "(20, 30)"
+    assert int(raised) >= 1
