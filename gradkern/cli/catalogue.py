@@ -26,6 +26,8 @@ HIDDEN = (
     *(10240, 12288, 14336, 16384),
 )
 """Columns of GELU: what follows the first linear layer of a transformer's block."""
+KEYS = (49, 64, 128, 196, 197, 256, 384, 512, 577, 768, 1000, 1024, 1500, 2048, 4096)
+"""Columns of softmax: keys that a query attends to, and classes."""
 FEW, MANY = 64, 8192
 """Rows: few, as of pooled features, and many. Kernels differ where a GPU has more multiprocessors than rows."""
 
@@ -70,6 +72,7 @@ def calls() -> Iterator[Call]:
     """All of them. Those that one kernel serves are of no cost: it is compiled once."""
     yield from _layer_norms()
     yield from _gelus()
+    yield from _softmaxes()
     yield from _batch_norms()
     yield from _convolutions()
 
@@ -113,6 +116,15 @@ def _gelus() -> Iterator[Call]:
                 axes = {"rows": [MANY], "columns": columns}
                 for outputs in wanted:
                     yield {"op": name, "axes": axes, "types": {"T": data, "TB": data}, "outputs": outputs}
+
+
+def _softmaxes() -> Iterator[Call]:
+    """Of the last axis: attention's rows and the classes of small heads."""
+    for name in ("SoftmaxGrad", "SoftmaxGrad_13", "LogSoftmaxGrad", "LogSoftmaxGrad_13"):
+        for data in ("float32", *HALF):
+            for columns in KEYS:
+                axes = {"rows": [MANY], "columns": [columns]}
+                yield {"op": name, "axes": axes, "types": {"G": data, "T": data}}
 
 
 def _batch_norms() -> Iterator[Call]:

@@ -59,7 +59,7 @@ CASES = {  # source: folded
     "return min(TWO, 7) + max(x, 1)": "return 2 + max(x, 1)",
     "return int32(TWO + 1) + int32(3) + int32(x)": "return int32_constant_ + int32_constant_ + int32(x)",
     "return int32(1 << 40)": "return int32(1099511627776)",
-    "return columns.round_up(x, columns.ITEMSIZE)": "return up_(x, ITEMSIZE_)",
+    "return columns.round_up(x, columns.ITEMSIZE)": "return round_up_(x, ITEMSIZE_)",
     '"""Text."""\nreturn x': "return x",
     "if x > 1:\n    a = 1\nreturn x": "return x",
     "if NONE is None:\n    return NONE": "if None is None:\n    return None",
