@@ -1,14 +1,14 @@
-"""The kernels of both batch norms: one scale, mean and variance for each channel, sums over all that a channel has.
+"""The kernels of both batch norms: one scale, mean and variance for each channel, and sums over each channel.
 
     xh = (X - mean) r          r is the inverse standard deviation: given, or 1/sqrt(variance + epsilon)
     bias sum = sum of D        scale sum = sum of D xh
-    dX = D scale r                                                  where the statistics are constants (DirectML)
-    dX = scale r (D - bias sum/m - xh scale sum/m), m elements      where they are those of the batch
+    dX = D scale r                                                  if the statistics are constants (DirectML)
+    dX = scale r (D - bias sum/m - xh scale sum/m), m elements      if they are those of the batch
 
-For planes, where a run of elements is all of one channel, and for columns, where each element is of its own (see runs).
-`variance` is the inverse standard deviation itself where `epsilon` is None.
+There are kernels for planes, runs of elements of one channel, and for columns, runs of elements of different channels
+(see runs). `variance` is the inverse standard deviation if `epsilon` is None.
 
-Both sums may cancel, and with a constant D they leave nothing but what the mean was rounded by. Sums over planes of
+Both sums may cancel. With a constant D only the rounding error of the mean remains. Sums over planes of
 float32 are therefore in float64, at no cost in time. Sums over columns are not: they would take a tenth longer.
 """
 
@@ -55,8 +55,8 @@ def _gradient(d: float, x: float, gain: float, level: float, mu: float, slope: f
 
 
 def _shared_factor(D: Any, dX: Any, r: float) -> Any:
-    """Of r, the factor for each summand and that for their sum: where sums of float32 are in float64, it is one of the
-    sum, for without it nothing there is too large or too small. Elsewhere it is one of each summand.
+    """The factors of each summand and of their sum, one of them r. If sums of float32 are in float64, r multiplies the
+    sum: without it nothing overflows there. Else r multiplies each summand.
     """
     raise NotImplementedError("for kernels only")
 
@@ -78,9 +78,9 @@ def _add_planes(
     bias_sums: Any, scale_block: Any, bias_block: Any, channel_offsets: Any, reduced_offsets: Any, part: int,
     first_channel: int, last_channel: int, first: int, last: int, begin: int, end: int,
 ) -> None:  # fmt: skip
-    """The sums of one task, and dX with constant statistics; each None if not wanted.
+    """The sums of one task, and dX with constant statistics; each None if not requested.
 
-    The blocks have room for the sums of its channels: in memory of its own, where no other core writes beside them.
+    The blocks hold the sums of its channels, in separate memory: no other core writes to the same cache lines.
     """
     scale_block[:], bias_block[:] = 0, 0
     for index in range(first, last):
@@ -123,7 +123,7 @@ def _reduce_planes(
     bias_sums: Any, channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int,
     reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
-    """The sums, and dX with constant statistics; each None if not wanted. repeats is 1."""
+    """The sums, and dX with constant statistics; each None if not requested. repeats is 1."""
     target = destination(dX, D, X)
     scale_block, bias_block = np.zeros(channels_per_task), np.zeros(channels_per_task)
     task = take(queue)
@@ -144,7 +144,7 @@ def _reduce_columns(
     bias_sums: Any, channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int,
     reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
-    """The same for columns; a run is `repeats` rows of them, the last run perhaps less."""
+    """The same for columns. A run is `repeats` rows of them; the last run may be shorter."""
     target = destination(dX, D, X)
     channels = channel_offsets.size
     task = take(queue)
@@ -194,7 +194,7 @@ def _apply_to_some(
     channel_offsets: Any, reduced_offsets: Any, count: float, first_channel: int, last_channel: int,
     first: int, last: int, begin: int, end: int,
 ) -> None:  # fmt: skip
-    """dX of one task where the statistics are those of the batch."""
+    """dX of one task, with the statistics of the batch."""
     for index in range(first, last):
         for channel in range(first_channel, last_channel):
             offset = channel_offsets[channel] + reduced_offsets[index]
@@ -214,7 +214,7 @@ def _apply_to_planes(
     channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
     run_per_task: int, repeats: int, count: float,
 ) -> None:  # fmt: skip
-    """dX where the statistics are those of the batch."""
+    """dX, with the statistics of the batch."""
     target = destination(dX, D, X)
     task = take(queue)
     while task >= 0:
@@ -234,7 +234,7 @@ def _whole_channels(
     channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
     run_per_task: int, repeats: int, count: float,
 ) -> None:  # fmt: skip
-    """Both where a task has whole channels: dX while the cache holds what the sums were of."""
+    """Both passes of a task with whole channels: dX while the cache holds its data."""
     target = destination(dX, D, X)
     scale_block, bias_block = np.zeros(channels_per_task), np.zeros(channels_per_task)
     task = take(queue)
@@ -286,11 +286,11 @@ def _apply_to_columns(
 
 
 class Reduce:
-    """One pass over D and X: the sums that are wanted, and dX where the statistics are constants.
+    """One pass over D and X: the requested sums, and dX if the statistics are constants.
 
     inputs holds Numba's types of D, X, scale, mean and variance, dX is that of dX or none; totals the element types of
-    the sums of scale and bias, None for one that is not wanted. Inputs that what is wanted does not depend on are no
-    part of the kernel: it then serves all their types.
+    the sums of scale and bias, None for one that is not requested. Inputs that the requested results do not depend
+    on are not part of the kernel: it then serves all their types.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class Reduce:
 
 
 class Apply:
-    """The second pass, where the statistics are those of the batch: dX from D, X and both sums in float64.
+    """The second pass, with the statistics of the batch: dX from D, X and both sums in float64.
 
     summing: the sums are written, not read, in the same pass; of runs of whole channels.
     """

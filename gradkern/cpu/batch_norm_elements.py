@@ -1,11 +1,12 @@
-"""Batch norm's passes over elements with an activation and a residual: the output, and the gradient that comes through.
+"""Batch norm's passes over elements with an activation and a residual: the output, and the gradient at the activation's
+input.
 
     t = (X - mean) r scale + bias,  Y = act(t + Z)
-    gradient = (D + D2) act'(t),    where relu and leaky_relu may take the sign of Y in the place of t's
+    gradient = (D + D2) act'(t),    relu and leaky_relu may use the sign of Y instead of t's
 
-relu is 0, and its derivative, where t <= 0: a NaN goes through both. leaky_relu is t where t > 0 and else alpha t, and
-its derivative 1 or alpha. silu(t) = t s, silu'(t) = s (1 + t (1 - s)) with s = 1/(1 + exp(-t)). t is the same number,
-to the last bit, in both passes.
+relu and its derivative are 0 where t <= 0: NaN passes through both. leaky_relu is t where t > 0 and else alpha t, with
+the derivative 1 or alpha. silu(t) = t s, silu'(t) = s (1 + t (1 - s)) with s = 1/(1 + exp(-t)). t is the same number,
+bit for bit, in both passes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gradkern.cpu.threads import QUEUE, take
 __all__ = ["ARRAYS", "Elements"]
 
 ARRAYS = ("X", "scale", "mean", "inv_std", "bias", "D", "D2", "Y", "Z", "out", "rounded")
-"""What the kernels take. X is given always; without D the output is computed, with it the gradient."""
+"""The arrays of the kernels. X is always given. Without D the output is computed, with D the gradient."""
 _KINDS = {type(None): types.none, bool: types.boolean, float: types.float64}
 
 
@@ -38,7 +39,7 @@ def _normalised(x: float, mu: float, gain: float, bias: float) -> float:
 
 
 def _sigmoids(t: Any) -> Any:
-    """1/(1 + exp(-t)), and 1 less that."""
+    """s = 1/(1 + exp(-t)), and 1 - s."""
     raise NotImplementedError("for kernels only")
 
 
@@ -85,7 +86,7 @@ def _value(
     at: int, X: Any, mu: float, gain: float, bias: float, B: Any, D: Any, D2: Any, Y: Any, Z: Any, relu: Any, silu: Any,
     alpha: Any,
 ) -> float:  # fmt: skip
-    """Of one element; `bias` counts where there is B."""
+    """For one element; `bias` is used if there is B."""
     t = real(X, 0)
     if B is not None:
         t = _normalised(load(X, at), mu, gain, bias)
@@ -113,7 +114,7 @@ def _planes(
     rounded: Any, relu: Any, silu: Any, alpha: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
     channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
-    """Where a run of elements is all of one channel; see runs. What is not there is None."""
+    """For runs of elements of one channel; see runs. Missing arrays are None."""
     channels = channel_offsets.size
     target = destination(out, X, Z)
     task = take(queue)

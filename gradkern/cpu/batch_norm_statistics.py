@@ -1,7 +1,7 @@
 """Mean and variance of each channel of a batch, in two passes.
 
-The first finds the mean; the second adds up what the elements are from it, and its squares, which corrects what the
-first rounded (T. F. Chan, G. H. Golub and R. J. LeVeque, Algorithms for computing the sample variance, 1983):
+The first finds the mean. The second adds up deviations from it and their squares, and corrects the rounding of the
+first (T. F. Chan, G. H. Golub and R. J. LeVeque, Algorithms for computing the sample variance, 1983):
 
     d = X - shift,  mean = shift + sum of d/m,  variance = sum of d^2/m - (sum of d/m)^2
 """
@@ -34,7 +34,7 @@ def _add_planes(
 ) -> None:  # fmt: skip
     """The sums of one task. squares is None in the first pass.
 
-    The blocks have room for the sums of its channels: in memory of its own, where no other core writes beside them.
+    The blocks hold the sums of its channels, in separate memory: no other core writes to the same cache lines.
     """
     block[:], square_block[:] = 0, 0
     for index in range(first, last):
@@ -62,7 +62,7 @@ def _planes(
     queue: Any, X: Any, shift: Any, sums: Any, squares: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
     channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
-    """Where a run of elements is all of one channel; see runs. squares is None in the first pass."""
+    """For runs of elements of one channel; see runs. squares is None in the first pass."""
     block, square_block = np.zeros(channels_per_task), np.zeros(channels_per_task)
     task = take(queue)
     while task >= 0:
@@ -81,7 +81,7 @@ def _whole_channels(
     queue: Any, X: Any, shift: Any, sums: Any, squares: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
     channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int, count: float,
 ) -> None:  # fmt: skip
-    """Both passes where a task has whole channels. shift is zero, and becomes what the second pass subtracts."""
+    """Both passes of a task with whole channels. shift is zero, and becomes the number that the second subtracts."""
     block, square_block = np.zeros(channels_per_task), np.zeros(channels_per_task)
     task = take(queue)
     while task >= 0:
@@ -149,12 +149,12 @@ class Statistics:
         """The mean and the variance of each channel, in float64."""
         shift, total, squares = self._passes(X)
         apart = total / self._count
-        mean = np.where(np.isfinite(shift), shift + apart, shift)  # what is apart from an infinite mean is NaN
+        mean = np.where(np.isfinite(shift), shift + apart, shift)  # deviations from an infinite mean are NaN
         return mean, np.maximum(squares / self._count - apart * apart, 0)
 
 
 class _OnePass:
-    """The shift, and sums of what the elements are from it, and of its squares; from the cache the second time."""
+    """The shift, and the sums of deviations from it and of their squares; the second pass reads the cache."""
 
     def __init__(self, runs: Runs, dtype: np.dtype) -> None:
         self._runs = runs
@@ -173,7 +173,7 @@ class _OnePass:
 
 
 class _TwoPasses:
-    """The same, from memory each time."""
+    """The same; both passes read memory."""
 
     def __init__(self, runs: Runs, dtype: np.dtype) -> None:
         self._count = runs.count
@@ -188,7 +188,7 @@ class _TwoPasses:
 
 
 class _Pass:
-    """Sums of what the elements are from the shift, and of its squares."""
+    """Sums of deviations from the shift, and of their squares."""
 
     def __init__(self, runs: Runs, dtype: np.dtype, shift: np.dtype, squares: bool) -> None:
         self._runs = runs
@@ -200,7 +200,7 @@ class _Pass:
         self.nbytes = self._sums.nbytes
 
     def __call__(self, X: Any, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The second is of any values where squares are not wanted."""
+        """The second has arbitrary values if squares are not requested."""
         total, squares = np.empty(self._runs.channels), np.empty(self._runs.channels)
         partials = self._sums.partials()
         threads.run(self._compiled, math.prod(self._runs.parts), X.nbytes, X, shift, *partials, *self._runs.arguments)

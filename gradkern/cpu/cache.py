@@ -1,7 +1,7 @@
 """Compiled kernels on disk: one file per kernel and tuple of argument types. Read and written without Numba.
 
-A file is: magic, SHA-256 of all that follows, the file's own name, a newline, what Numba pickled of the compilation.
-The name is a digest of all that can change the machine code; that it is repeated shows a file under another's name.
+A file is: magic, SHA-256 of all that follows, the file's own name, a newline, Numba's pickled compilation.
+The name is a digest of all that can change the machine code. Repeating it detects renamed files.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from gradkern.system import cache_files
 __all__ = ["folder", "read", "write"]
 
 _MAGIC = b"gradkern cpu 1\n"
-_MOST = 2048  # files; those of other versions among them
+_MOST = 2048  # files, including those of other versions
 
 
 def folder() -> Path:
-    """Where kernels are cached."""
+    """The folder of cached kernels."""
     return cache_files.folder("cpu")
 
 
 def read(path: Path) -> bytes:
-    """What Numba pickled. Raises OSError where a file cannot be read, or must not be; ValueError where it is not what
-    its name says.
+    """Numba's pickled compilation. Raises OSError if a file cannot or must not be read, ValueError if its content does
+    not match its name.
     """
     body = cache_files.unseal(_MAGIC, cache_files.read(path))
     name, _, pickled = body.partition(b"\n")
@@ -34,7 +34,7 @@ def read(path: Path) -> bytes:
 
 
 def write(path: Path, pickled: bytes) -> None:
-    """Cache a kernel. Where nothing can be written, it lives in this process only."""
+    """Cache a kernel. If nothing can be written, it is kept in this process only."""
     with contextlib.suppress(OSError):
         cache_files.write(path, cache_files.seal(_MAGIC, path.name.encode() + b"\n" + pickled))
         cache_files.keep_newest("cpu", _MOST)

@@ -1,8 +1,8 @@
 """Kernels: Numba functions, compiled once for each tuple of argument types and cached on disk.
 
-What Numba pickles of a compilation for its own cache goes into a file under gradkern's seal, see cache. Numba's cache
-is not used: it unpickles whatever lies there, it does not see a change in another module that a kernel calls, and two
-processes that compile at once may pair one's index with the other's code.
+Numba's pickled compilation goes into a file with a digest, see cache. Numba's own cache is not used: it unpickles any
+file, it does not notice changes of other modules that a kernel calls, and two processes that compile at the same time
+may combine one's index with the other's code.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ FASTMATH = {"reassoc", "nsz"}
 # that only kernels call needs neither.
 _WITHOUT_CALLBACK = {"no_cfunc_wrapper": True}
 _WITHOUT_WRAPPERS = {**_WITHOUT_CALLBACK, "no_cpython_wrapper": True}
-# For functions that kernels call: inlined, so that the loop around them becomes vector code, and not reordered.
+# For functions that kernels call: inlined, so that the loop around them is vectorised, and not reordered.
 INLINE: Any = {"error_model": "numpy", "fastmath": {"nsz", "contract"}, "forceinline": True, **_WITHOUT_WRAPPERS}
-# For what is stored, element by element: neither reordered nor contracted. LLVM takes the vector code of a loop only
-# where the arrays lie far enough apart, and elsewhere its scalar code must give the same bits.
+# For stored elements: neither reordered nor contracted. LLVM runs the vector code of a loop only if the arrays do not
+# overlap, and its scalar code must give the same bits.
 AS_WRITTEN: Any = {**INLINE, "fastmath": {"nsz"}}
 
-# For parts of kernels that are shared: as kernels themselves.
+# For shared parts of kernels: like kernels.
 REORDERED: Any = {**INLINE, "fastmath": FASTMATH}
-# For parts that do nothing but sums: products may be added unrounded.
+# For parts with sums only: products may be added without rounding.
 SUMMING: Any = {**REORDERED, "fastmath": FASTMATH | {"contract"}}
 
 _OTHERS_COMPILE = 60.0  # seconds to wait for a kernel that another process compiles
 
-settings: Any = config  # whose names Numba makes at import
+settings: Any = config  # Numba creates its names at import
 working_folder.do_without(ir.Loc)
 
 locks.renew_in_child(cast(Any, global_compiler_lock)._lock)  # Numba's own
@@ -100,8 +100,8 @@ class Kernel:
         return compiled
 
     def path(self, *arguments: Any) -> Path | None:
-        """Where the kernel is cached. Its name has a digest of all that can change the machine code; None where that is
-        not known, as the sources cannot be read: a package in a zip file, or of bytecode alone.
+        """The path of the cached kernel. Its name is a digest of all that can change the machine code. None if the
+        sources cannot be read: a package in a zip file, or of bytecode only.
         """
         try:
             text = _sources(self.function)
@@ -131,7 +131,7 @@ class Kernel:
 
 
 def kernel(function: Callable[..., None]) -> Kernel:
-    """Make a kernel of a function that returns nothing. Its loops run without the GIL; division is IEEE's."""
+    """Make a kernel of a function that returns nothing. Its loops run without the GIL; division follows IEEE."""
     return Kernel(function)
 
 
@@ -142,15 +142,16 @@ def instruction(function: Callable[..., Any]) -> Any:
 
 @instruction
 def widest_vectors(typing: Any) -> Any:
-    """Stands first in kernels that do much arithmetic on each element: their vectors have 512 bits where that is fast.
+    """The first statement of kernels with much arithmetic for each element: vectors of 512 bits on CPUs where these are
+    fast.
 
-    LLVM takes 256 by itself, for the sake of Intel's CPUs that lower their clock; those with avx512fp16 do not. Loops
-    of few elements are faster with 256, too: then fewer are left over for scalar code.
+    LLVM's default is 256, because some of Intel's CPUs lower their clock for 512; those with avx512fp16 do not. Loops
+    of few elements are faster with 256, too: fewer elements are left for scalar code.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if "+avx512fp16" in target()[2].split(","):
-            # llvmlite's own `add` knows only attributes without a value
+            # llvmlite's own `add` only supports attributes without a value
             cast(Any, set).add(builder.function.attributes, '"prefer-vector-width"="512"')
         return context.get_dummy_value()
 
@@ -158,10 +159,10 @@ def widest_vectors(typing: Any) -> Any:
 
 
 def _alone(path: Path | None) -> contextlib.AbstractContextManager[object]:
-    """Where a kernel is not cached yet, one process compiles it, and others that want it meanwhile load it then, as all
-    that torchrun starts do.
+    """If a kernel is not cached, one process compiles it, and others that need it at the same time (as with torchrun)
+    wait and load it.
     """
-    if path is None or os.path.exists(path):  # Path.exists raises where it may not look
+    if path is None or os.path.exists(path):  # Path.exists raises without permission
         return contextlib.nullcontext()
     return cache_files.locked("cpu", path.stem[-16:], _OTHERS_COMPILE)
 
@@ -173,7 +174,7 @@ class _Cache:
         self.cache_path = path
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """The compiled function, or None where it has to be compiled."""
+        """The compiled function, or None if it must be compiled."""
         if self.cache_path is None:
             return None
         try:
@@ -182,20 +183,22 @@ class _Cache:
             return cast(Any, CompileResult)._rebuild(context, *pickle.loads(pickled))
         except OSError:
             return None
-        except Exception as error:  # a damaged file; and what its digest vouches for may still not fit, in any way
+        except Exception as error:  # a damaged file; even with a valid digest, loading can fail in any way
             text = str(error) if isinstance(error, ValueError) else repr(error)
             warn(f"gradkern: {self.cache_path} is compiled anew: {text}", stacklevel=2)
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Write the compiled function to disk, where that makes sense."""
-        if self.cache_path is not None and not result.library.has_dynamic_globals:  # addresses of this process
+        """Write the compiled function to disk, if possible."""
+        if (
+            self.cache_path is not None and not result.library.has_dynamic_globals
+        ):  # these contain addresses of this process
             cache.write(self.cache_path, dumps(result._reduce()))
 
 
 @functools.cache
 def target() -> tuple[str, str, str]:
-    """The machine compiled for: triple, name of the CPU, features as LLVM writes them."""
+    """The target machine: triple, name of the CPU, and features in LLVM's format."""
     context: Any = cpu_target.target_context
     return context.codegen().magic_tuple()
 
@@ -205,14 +208,14 @@ def _versions() -> str:
     return f"{sys.version} {numba.__version__} {np.__version__}"
 
 
-# What differs between processes that run the same code: settings of threads, caches, messages and the GPU's compiler.
+# Settings that may differ between processes with the same code: of threads, caches, messages and the GPU's compiler.
 _NOT_IN_CODE = re.compile(
     r".*CUDA.*|.*NUM_THREADS|THREADING_LAYER.*|CACHE_.*|COLOR_SCHEME|GDB_BINARY|RUNNING_UNDER_PROFILER|.*WARNINGS"
 )
 
 
 def _settings() -> dict[str, str]:
-    """Numba's settings that the machine code may depend on: all but those known to have no part in it."""
+    """Numba's settings that the machine code may depend on: all except those known to be irrelevant."""
     names = (name for name in dir(settings) if name.isupper() and name[0] != "_" and not _NOT_IN_CODE.fullmatch(name))
     return {name: repr(getattr(settings, name)) for name in names}
 

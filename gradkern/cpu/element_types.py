@@ -2,9 +2,9 @@
 
 Numba has no 16-bit floats on the CPU, so a float16 array reaches a kernel viewed as uint16 and a bfloat16 array as
 int16; `load` and `store` convert. Arithmetic is float32 for every type but float64: a kernel written with load, store,
-real and zeros serves all four types, and rounds once, at the store. All of it becomes vector code.
+real and zeros serves all four types, and rounds once, at the store. All of it is vectorised.
 
-load and store take an index from 0 on and do not check it.
+load and store take nonnegative indices without a check.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 
 
 def kernel_dtype(dtype: np.dtype) -> np.dtype:
-    """The element type a kernel sees for arrays of `dtype`."""
+    """The element type in a kernel for arrays of `dtype`."""
     return _KERNEL_DTYPES[dtype]
 
 
 def array_type(dtype: np.dtype) -> Any:
-    """Numba's type of a flat array of `dtype`, as a kernel sees it."""
+    """Numba's type of a flat array of `dtype` in a kernel."""
     return types.Array(numba.from_dtype(_KERNEL_DTYPES[dtype]), 1, "C")
 
 
 def arithmetic(dtype: np.dtype) -> np.dtype:
-    """The type arithmetic on `dtype` is done in."""
+    """The type of arithmetic on `dtype`."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
@@ -104,8 +104,8 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
 def copy_line(source: Any, at: int, target: Any, to: int, count: int) -> None:
     """target[to + j] = source[at + j] for j < count, of arrays that do not overlap and have one arithmetic type.
 
-    For the short lines of images: a loop would be over before its vector code begins. So where nothing is converted,
-    the last vector begins where the line ends with it, and copies again what the one before has copied.
+    For the short lines of images, where a loop would end before its vector code begins: without a conversion, the last
+    vector ends with the line and overlaps the previous one.
     """
     raise NotImplementedError("for kernels only")
 
@@ -123,8 +123,8 @@ def zeros(array: Any, size: int) -> Any:
 def summand(array: Any, output: Any, value: float) -> Any:
     """`value` in the type of sums over `array`'s elements.
 
-    It is float64 for float32, too, where nothing is written beside the sums (`output` is None), for then it costs no
-    time: products of two elements are exact in it, and sums whose terms cancel keep their digits.
+    It is float64 for float32, too, if only sums are written (`output` is None): then it costs no time. Products of two
+    elements are exact in it, and sums with cancellation keep their digits.
     """
     raise NotImplementedError("for kernels only")
 
@@ -134,10 +134,10 @@ OVER_UPSTREAM_TYPE, OVER_DATA_TYPE = types.boolean, types.int64
 
 
 def destination(output: Any, upstream: Any, data: Any) -> Any:
-    """Where an output goes: its own array, or one of these two inputs where `output` is OVER_UPSTREAM or OVER_DATA.
+    """The target of an output: its own array, or one of these two inputs if `output` is OVER_UPSTREAM or OVER_DATA.
 
-    A kernel that got the same array twice would run its loops one element at a time: LLVM asks at run time whether an
-    output overlaps an input, and only if not takes the vector code. Here it sees one array.
+    With the same array as two arguments, loops would run one element at a time: LLVM checks at run time whether an
+    output overlaps an input, and runs the vector code only if not. Here it sees one array.
     """
     raise NotImplementedError("for kernels only")
 
@@ -157,7 +157,7 @@ def _destination(output: Any, upstream: Any, data: Any) -> Any:
 
 
 def _copying(count: int) -> Any:
-    """copy(source, at, target, to): so many elements, as one vector."""
+    """copy(source, at, target, to): copies `count` elements as one vector."""
 
     @instruction
     def copy(typing: Any, source: Any, at: Any, target: Any, to: Any) -> Any:
@@ -240,7 +240,7 @@ def _element(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 # float16. LLVM's half type becomes one vector instruction where the CPU has it: x86 since F16C (2012), ARM always.
-# Without, it calls functions that Numba does not link (the process crashes), so the bits are then moved by hand.
+# Otherwise it calls functions that Numba does not link (the process crashes), so the bits are converted by hand.
 
 
 def _has_half_instructions() -> bool:

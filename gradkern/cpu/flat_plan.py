@@ -1,8 +1,7 @@
-"""How the caller's arrays become the flat arrays that kernels take, and the plan that does it on every call.
+"""Converts the caller's arrays to flat arrays for kernels, and the plan that does so on every call.
 
-An array that is dense in the wanted order of axes is taken as it is, viewed flat and in the element type that kernels
-see: no copy. Any other input is copied, at the cost of one more pass over it; any other output is written to scratch
-and copied back.
+An array that is dense in the kernel's order of axes is viewed flat and in the kernel's element type, without a copy.
+Any other input is copied, at the cost of one more pass over it; any other output is written to scratch and copied back.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Flatten = Callable[[np.ndarray], Any]
 
 
 def argument_type(call: Call, name: str, over: Over | None = None, order: Order = None) -> Any:
-    """Numba's type of what the launch of a FlatPlan gets for this tensor; none if the call has no such tensor."""
+    """Numba's type of the launch argument of a FlatPlan for this tensor; none if the call has no such tensor."""
     if name in call.outputs:
         marker = _marker(call, name, over, order)
         if marker is not None:
@@ -43,7 +42,7 @@ def argument_type(call: Call, name: str, over: Over | None = None, order: Order 
 
 
 def _marker(call: Call, output: str, over: Over | None, order: Order) -> Any:
-    """What stands for an output that is written over an input's own array; None for an array of its own."""
+    """The marker of an output that is written over an input's array; None for an output with its own array."""
     if over is not None and is_dense(call.outputs[output], order):
         for name, marker in zip(over, (OVER_UPSTREAM, OVER_DATA), strict=True):
             if (name, output) in call.in_place:
@@ -54,10 +53,10 @@ def _marker(call: Call, output: str, over: Over | None, order: Order) -> Any:
 class FlatPlan:
     """A plan whose launch sees flat arrays.
 
-    launch   takes the inputs in the order of the call, and the outputs in that of `outputs`: None where not wanted,
-             OVER_UPSTREAM or OVER_DATA where written over the first or the second of the inputs that `over` names
-    orders   the memory order of axes the launch wants, by tensor name; the tensors not named come in C order
-    scratch  bytes the launch itself allocates
+    launch   takes the inputs in the order of the call, and the outputs in that of `outputs`: None if not requested,
+             OVER_UPSTREAM or OVER_DATA if written over the first or the second of the inputs that `over` names
+    orders   the launch's memory order of axes, by tensor name; others are in C order
+    scratch  bytes that the launch itself allocates
     """
 
     def __init__(
@@ -121,7 +120,7 @@ def _writer(tensor: Tensor, order: Order) -> Flatten:
 
 
 def _flat(tensor: Tensor, order: Order) -> Flatten:
-    """The view of a dense array. It costs a call's time again and again: no step that is not needed."""
+    """The view of a dense array. It is made in every call, so it takes only necessary steps."""
     seen_as = kernel_dtype(tensor.dtype)
     if order is not None and order != tuple(range(len(order))):
         return lambda array: array.transpose(order).reshape(-1).view(seen_as)
@@ -135,7 +134,7 @@ def _in_order(array: np.ndarray, order: Order) -> np.ndarray:
 
 
 class _Writeable:
-    """A read-only array under another flag: Numba types the two apart and would compile every kernel twice."""
+    """A read-only array as writeable: Numba has two types for these and would compile every kernel twice."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array

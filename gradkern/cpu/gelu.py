@@ -100,7 +100,7 @@ def _from_bits(typing: Any, value: Any) -> Any:
 
 @numba.njit(**INLINE)
 def _at_most(value: Any, bound: Any) -> Any:
-    """The lesser of the two; NaN if value is."""
+    """The minimum; NaN if value is NaN."""
     return bound if value > bound else value
 
 

@@ -1,12 +1,12 @@
-"""One kernel on several threads: what `take` compiles into each of them, and what a helper thread runs.
+"""One kernel on several threads: the code of `take` in kernels, and of helper threads.
 
-A kernel's queue, an array of integers, is made anew for each call. It is the call as helpers see it, too: at its first
-`take` a kernel stores its own arguments there, and a function that calls it with them. It puts the queue's address into
-the mailboxes of the helpers it wants and takes tasks like them; at its last `take` it withdraws what no helper has
+A kernel's queue, an array of integers, is new for each call. It also represents the call for helpers: at its first
+`take` a kernel stores its arguments there, and a function that calls it with them. It puts the queue's address into the
+mailboxes of its helpers and takes tasks like them. At its last `take` it withdraws the queue from helpers that have not
 begun, and waits for those that have.
 
-A helper that is awake looks into its mailbox again and again, as OpenMP's threads do: it begins a microsecond after the
-caller, where waking a thread costs tens of them, and Python's lock would be in the way of both at either end.
+A helper that is awake polls its mailbox, like OpenMP's threads: it begins a microsecond after the caller. Waking a
+thread costs tens of microseconds, and Python's lock would delay both at either end.
 
 A mailbox is one integer: the address of a queue, or one of _EMPTY and _AT_WORK.
 """
@@ -28,10 +28,10 @@ _NEXT, _TASKS, _MAILBOXES, _HELPERS, BEGUN, FINISHED, FAILED, _FUNCTION, _ARGUME
 """What a queue holds: the next task and the number of tasks; and one with helpers the address of their mailboxes and
 their number, how many began and how many of them finished, whether one failed, the function and its arguments."""
 QUEUE_SIZE, _HELPERS_SIZE = 256, 255
-"""How long a queue with helpers is for its caller, and for the helpers themselves; one without is shorter."""
+"""Integers of a queue with helpers for its caller, and for the helpers; one without helpers is shorter."""
 
 MAILBOX = 16
-"""How many integers a mailbox takes: a core fetches two lines of 64 bytes at once, and others want theirs."""
+"""Integers of a mailbox: a core fetches two lines of 64 bytes at a time, so each mailbox has its own."""
 _EMPTY, _AT_WORK = 0, 1
 
 _VOID, _I32, _I64 = ir.VoidType(), ir.IntType(32), ir.IntType(64)
@@ -40,7 +40,7 @@ _WORK, _PLAIN = ir.FunctionType(_VOID, [_I64]).as_pointer(), ir.FunctionType(_VO
 
 @instruction
 def take(typing: Any, queue: Any) -> Any:
-    """The next task of the queue, or -1. Each task is given out once, whichever threads ask."""
+    """The next task of the queue, or -1. Each task is given to one thread."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = make_array(QUEUE)(context, builder, arguments[0])
@@ -95,7 +95,7 @@ def _store_call(context: Any, builder: Any, address: Any, name: str) -> None:
 
 @instruction
 def _read(typing: Any, address: Any, index: Any) -> Any:
-    """The integer there, as other threads left it, and after it all that they wrote before."""
+    """Load the integer there, with acquire order."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = builder.add(arguments[0], builder.mul(arguments[1], _I64(8)))
@@ -118,7 +118,7 @@ def _add(typing: Any, address: Any, index: Any, value: Any) -> Any:
 
 @instruction
 def _swap(typing: Any, address: Any, expected: Any, new: Any) -> Any:
-    """Whether the integer there was the expected one; then it is the new one."""
+    """Compare and swap: whether the integer there was the expected one and has been replaced."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.inttoptr(arguments[0], _I64.as_pointer())
@@ -129,7 +129,7 @@ def _swap(typing: Any, address: Any, expected: Any, new: Any) -> Any:
 
 @instruction
 def _work(typing: Any, queue: Any) -> Any:
-    """Call what the queue at this address holds."""
+    """Call the kernel of the queue at this address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.call(builder.load(_place(builder, arguments[0], _FUNCTION, _WORK)), arguments)
@@ -156,7 +156,7 @@ def _pause(typing: Any) -> Any:
 
 @instruction
 def _yield_core(typing: Any) -> Any:
-    """Let another thread have this core, if one wants it."""
+    """Yield this core to another thread."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         name, module = "sched_yield", builder.module  # the C library's
@@ -167,9 +167,9 @@ def _yield_core(typing: Any) -> Any:
 
 
 def _task(queue: int, number: int, with_helpers: bool) -> int:
-    """The task that is given out as this number, or -1. The tasks are cut into as many ranges as there are threads, and
-    given out from each in turn: then a thread mostly goes on where it was, its caches know what comes, and it seldom
-    writes to a cache line that another writes, too.
+    """The task with this number in the order of distribution, or -1. Tasks are divided into one range for each thread,
+    and taken from the ranges in turn: a thread mostly continues where it was, with warm caches, and seldom writes to a
+    cache line that another writes, too.
     """
     tasks = _read(queue, _TASKS)
     if number >= tasks:
@@ -183,7 +183,7 @@ def _task(queue: int, number: int, with_helpers: bool) -> int:
 
 
 def _post(queue: int) -> None:
-    """Put a queue into its helpers' mailboxes; a helper that has another caller's is not waited for."""
+    """Put a queue into its helpers' mailboxes, except of helpers that have another caller's queue."""
     for helper in range(_read(queue, _HELPERS)):
         if _swap(_read(queue, _MAILBOXES) + 8 * MAILBOX * helper, _EMPTY, queue):
             _add(queue, BEGUN, 1)
@@ -200,7 +200,7 @@ def _finish(queue: int) -> None:
 
 @numba.njit(**INLINE)
 def look(mailbox: int, times: int) -> None:
-    """Do what comes into the mailbox at this address, until so many looks into it have found nothing."""
+    """Serve the mailbox at this address until `looks` polls have found nothing."""
     looks = 0
     while looks < times:
         queue = _read(mailbox, 0)

@@ -1,6 +1,6 @@
-"""What kernels' own instructions are written with: LLVM's language through llvmlite, and the parts of Numba's arrays.
+"""For kernels' own instructions: LLVM's IR through llvmlite, and the parts of Numba's arrays.
 
-Neither library has types, and these two names stand for the gap.
+Neither library has types; these two names replace them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Where the channels of a batch norm's data lie in memory, whatever the layout, and how they are shared out as tasks.
+"""The layout of a batch norm's channels in memory, and its distribution to tasks.
 
-Each axis is a channel axis or reduced. In memory, axes of one kind beside each other are one axis. The last is a run of
-elements; a run's offset is the sum of one term for the channel axes before it and one for the reduced axes before it. A
-run of reduced axes is a plane, all of one channel; the elements of a run of channel axes are columns, each its own
-channel. That serves every layout: N C H W, channels-last, N x C, and DirectML's choice of any axes.
+Each axis is a channel axis or reduced. Neighbouring axes of one kind are merged. The last axis is a run of elements. A
+run's offset is the sum of one term for the channel axes before it and one for the reduced axes before it. A run of
+reduced axes is a plane of one channel; the elements of a run of channel axes are columns, each of its own channel. This
+covers every layout: N C H W, channels-last, N x C, and DirectML's choice of any axes.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from gradkern.strides import is_dense, memory_order, merged_axes
 
 __all__ = ["RUNS_TYPES", "Runs", "column_task", "plane_task"]
 
-_PIECE = 8 * SPAN  # elements of a plane, or of the planes side by side, that one task takes at least
-_WIDTH = 4096  # columns one task takes at most
-_CACHED = 1 << 20  # bytes that a task reads twice: half of the L2 cache of a core of a server
-_SIDE_BY_SIDE = 512  # elements of planes that a task of whole channels takes together, rather than parts of cache lines
+_PIECE = 8 * SPAN  # least elements of a plane, or of planes side by side, of one task
+_WIDTH = 4096  # columns of one task, at most
+_CACHED = 1 << 20  # bytes that a task reads twice, at most: half of the L2 cache of a server's core
+_SIDE_BY_SIDE = 512  # elements of planes of a task of whole channels, to avoid partial cache lines
 _LEAST_TASKS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Where the runs are, and how they are shared out.
+    """The runs, and their distribution to tasks.
 
     channel_offsets, reduced_offsets   of the runs' first elements, by index over the axes of that kind before the run
     length     elements of a run
     columns    whether its elements are channels
-    folded     rows of columns taken as one run
-    channels   how many there are
+    folded     rows of columns merged to one run
+    channels   their number
     count      elements of each channel
-    channels_per_task, reduced_per_task, run_per_task   how much of each a task takes
+    channels_per_task, reduced_per_task, run_per_task   the part of each in a task
     """
 
     channel_offsets: np.ndarray
@@ -85,8 +85,8 @@ class Runs:
         return order, Runs.of([tensor.shape[axis] for axis in axes], [is_channel[axis] for axis in axes])
 
     def by_channel(self, nbytes: int) -> Runs:
-        """These runs with all of a channel in one task, where a second pass then finds its data in the L2 cache; else
-        these. nbytes: of the data, for each element.
+        """These runs with whole channels in a task, if a second pass then finds its data in the L2 cache; else these
+        unchanged. nbytes: of the data, for each element.
         """
         at_once = max(1, _SIDE_BY_SIDE // max(1, self.length))
         of_task, of_all = (each * self.count * nbytes for each in (at_once, self.channels))
@@ -103,20 +103,20 @@ class Runs:
 
     @property
     def parts(self) -> tuple[int, int, int]:
-        """Into how many tasks the channel axes, the reduced axes and the run are cut."""
+        """The numbers of tasks along the channel axes, the reduced axes and the run."""
         channels = -(-self.channel_offsets.size // self.channels_per_task)
         reduced = -(-self.reduced_offsets.size // self.reduced_per_task)
         return channels, reduced, -(-self.length // self.run_per_task)
 
     @property
     def rows(self) -> int:
-        """How many rows of partial sums, each of one sum per channel, the tasks write."""
+        """The number of rows of partial sums, each with one sum per channel, that the tasks write."""
         _, reduced, run = self.parts
         return reduced * (self.folded if self.columns else run)
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What the kernels are told."""
+        """The arguments of the kernels."""
         steps = (self.channels_per_task, self.reduced_per_task, self.run_per_task)
         return (self.channel_offsets, self.reduced_offsets, self.length, *steps, self.folded)
 
@@ -161,7 +161,7 @@ def column_task(
     task: int, channels: int, reduced: int, length: int, reduced_per_task: int, run_per_task: int
 ) -> tuple[int, int, int, int, int, int]:
     """Of a task of columns: its part of the reduced axes, its index of the channels before the run, its runs from the
-    first to behind the last, its first column and how many it has.
+    first to behind the last, its first column and their number.
     """
     run_parts = (length + run_per_task - 1) // run_per_task
     channel_parts = channels * run_parts
@@ -179,7 +179,7 @@ def column_task(
 
 
 def _require_memory(axes: Sequence[tuple[int, bool]]) -> None:
-    """Refuse axes whose tables of offsets take more than a quarter of this machine's memory."""
+    """Refuse axes whose tables of offsets exceed a quarter of this machine's memory."""
     tables = sum(8 * math.prod(size for size, kind in axes if kind == of_channels) for of_channels in (True, False))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if tables > memory // 4:
@@ -187,8 +187,8 @@ def _require_memory(axes: Sequence[tuple[int, bool]]) -> None:
 
 
 def _memory_order(tensor: Tensor, is_channel: Sequence[bool]) -> tuple[int, ...] | None:
-    """The axes as they lie in memory, slowest first; None, C order, for arrays that have to be copied anyway, and for
-    those whose channels would come in another order than that of the parameters.
+    """The axes in memory order, slowest first. None, C order, for arrays that must be copied anyway, and for those
+    whose channels would be in another order than the parameters.
     """
     order = memory_order(tensor)
     channel_axes = [axis for axis in order if is_channel[axis] and tensor.shape[axis] != 1]

@@ -1,8 +1,8 @@
 """Sums over rows: in float32 within a block of rows, in float64 across blocks and tasks.
 
-A float32 sum over 8192 rows is off by more than 1e-6 of itself; over a block it is not, and it runs at the full width
-of the vector unit. A task is a range of rows; it adds its blocks up in a row of its own in a float64 array, and a
-second kernel adds those rows. So the order of additions depends on the shape alone.
+The relative error of a float32 sum over 8192 rows exceeds 1e-6. Over a block it does not, and it uses the full width of
+the vector unit. A task is a range of rows. It adds its blocks in its own row of a float64 array, and a second kernel
+adds those rows. The order of additions depends on the shape alone.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ BLOCK = 64  # rows summed in float32
 SPAN = 2048  # elements of one row summed in float32, in the 16 or more lanes of vector code
 PARTIAL = types.Array(types.float64, 1, "C")
 
-_LEAST_ROWS = 32  # a task's row of partial sums must cost little beside its rows
+_LEAST_ROWS = 32  # of a task: its row of partial sums must cost little compared to its rows
 _MOST_TASKS = 64
-_COLUMNS = 512  # of partial sums that one task of the second kernel adds
+_COLUMNS = 512  # of partial sums in one task of the second kernel
 
 
 def rows_per_task(rows: int) -> int:
-    """How many rows make a task."""
+    """The number of rows of a task."""
     return max(_LEAST_ROWS, -(-rows // _MOST_TASKS))
 
 
@@ -60,7 +60,7 @@ def _add_rows(
     queue: Any, first: Any, second: Any, third: Any, first_total: Any, second_total: Any, third_total: Any,
     rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """A task is some columns of the sums that are not None."""
+    """Adds partial sums. A task has some columns of the sums that are not None."""
     task = take(queue)
     while task >= 0:
         if first is not None:
@@ -73,9 +73,9 @@ def _add_rows(
 
 
 def fold(rows: int, columns: int) -> int:
-    """How many narrow rows to take as one, so that loops over columns are long enough for vector code.
+    """The number of narrow rows to merge, so that loops over columns are long enough for vector code.
 
-    What is given for each column is then repeated; a row of partial sums is as many rows as were folded.
+    Parameters of columns are then repeated, and a row of partial sums counts as this many rows.
     """
     return max(1, min(rows, _COLUMNS // max(1, columns)))
 
@@ -84,7 +84,7 @@ class RowSums:
     """The second step of up to three sums over rows: rows of partial sums, one for each task (or more: see fold), added
     up.
 
-    dtypes holds their element types; one that is not wanted is None, here and in partial sums and totals.
+    dtypes holds their element types; None for a sum that is not requested, also in partial sums and totals.
     """
 
     def __init__(self, rows: int, columns: int, dtypes: Sequence[np.dtype | None]) -> None:

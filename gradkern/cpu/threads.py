@@ -1,22 +1,21 @@
 """Running one kernel on several threads.
 
-A kernel takes a queue first and asks it for the next task until none is left:
+A kernel's first argument is a queue. It takes tasks from it until none is left:
 
     task = take(queue)
     while task >= 0:
         ...
         task = take(queue)
 
-What a task is depends on the shapes alone, and no two tasks write the same element: so the bits do not depend on the
-number of threads. The calling thread always works; helpers join it (see jobs), and one that comes too late finds the
-queue empty.
+Tasks depend on the shapes alone, and no two tasks write the same element: results do not depend on the number of
+threads. The calling thread always works. Helpers join it (see jobs); a late one finds the queue empty.
 
 Why not Numba's parallel=True: its `workqueue` layer aborts the process when two Python threads launch at once, its GNU
-OpenMP layer aborts a forked child (PyTorch's data loader forks), TBB is an extra package; and each form, parallel and
-serial, must be compiled. Kernels release the GIL, so a pool of Python threads does the same with none of that.
+OpenMP layer aborts a forked child (PyTorch's data loader forks), TBB is an extra package; and a parallel and a serial
+version must be compiled. Kernels release the GIL, so a pool of Python threads does the same without these problems.
 
-A helper stays awake for LOOKS looks into its mailbox after a call, a few tenths of a millisecond: the next call then
-has it at once. It does not look longer, for it takes a core that others may want, perhaps its own caller.
+After a call a helper polls its mailbox LOOKS times, for a few tenths of a millisecond, and serves the next call at
+once. It does not poll longer, because it occupies a core that others may need, perhaps its own caller.
 """
 
 from __future__ import annotations
@@ -41,19 +40,18 @@ __all__ = ["QUEUE", "WORTH_A_THREAD", "run", "take", "threads"]
 
 LOOKS = 10_000
 
-# Waking a helper that sleeps costs 15 to 20 microseconds, as long as one thread takes for so many bytes of a norm's
-# tensors.
+# Waking a sleeping helper costs 15 to 20 microseconds: the time of one thread for this many bytes of a norm's tensors.
 WORTH_A_THREAD = 1 << 19
 
 
 def threads() -> int:
-    """How many threads may work on one call: NUMBA_NUM_THREADS, by default the CPUs this process may use."""
+    """The most threads of one call: NUMBA_NUM_THREADS, by default the CPUs that this process may use."""
     return settings.NUMBA_NUM_THREADS
 
 
 def run(compiled: Callable[..., None], tasks: int, nbytes: int, *arguments: Any) -> None:
-    """Run a compiled kernel over tasks 0 .. tasks-1. nbytes, the size of the tensors it reads and writes, decides how
-    many helpers are worth their waking; small calls get none.
+    """Run a compiled kernel over tasks 0 .. tasks-1. nbytes, the size of the tensors that it reads and writes,
+    determines the number of helpers; small calls get none.
     """
     helpers = 0 if nbytes < 2 * WORTH_A_THREAD else min(threads(), tasks, nbytes // WORTH_A_THREAD) - 1
     if helpers < 1:
@@ -80,7 +78,7 @@ class _Pool:
                 self._helpers.append(_Helper(number, mailbox.ctypes.data, self._serve))
 
     def run(self, compiled: Callable[..., None], tasks: int, helpers: int, *arguments: Any) -> None:
-        """Run a compiled kernel with some helpers, who are awake from now on."""
+        """Run a compiled kernel with some helpers; these are awake afterwards."""
         asked = self._helpers[:helpers]
         for helper in asked:
             helper.wake()
@@ -105,7 +103,7 @@ class _Pool:
 
 
 class _Helper:
-    """A thread that looks into its mailbox, and sleeps when it has found nothing for a while."""
+    """A thread that polls its mailbox, and sleeps when it has found nothing for some time."""
 
     def __init__(self, number: int, mailbox: int, serve: Callable[..., None]) -> None:
         self._mailbox, self._serve = mailbox, serve
@@ -134,7 +132,7 @@ class _Helper:
 
 
 _pools: list[_Pool] = []
-"""That of this process, once it was asked for."""
+"""The pool of this process, once it was used."""
 
 
 def _pool() -> _Pool:
@@ -147,7 +145,7 @@ def _made() -> _Pool:
     return _pools[0]
 
 
-@atexit.register  # a thread must not come back from a kernel into an interpreter that is gone
+@atexit.register  # a thread must not return from a kernel to an interpreter that has ended
 def _close() -> None:
     for each in _pools:
         each.close()

@@ -30,7 +30,7 @@ def config_of(dims: Dimensions, width: int, **more: Any) -> StreamingConfig:
 
 
 def places(found: Tiling, outer: int) -> list[tuple[int, int]]:
-    """(first, last + 1) of the elements of every tile of every row that is walked, of all slabs."""
+    """(first, last + 1) of the elements of every tile of every row that is visited, of all inner arrays."""
     result = []
     for item in range(found.items):
         line, tile = divmod(item, found.tiles)

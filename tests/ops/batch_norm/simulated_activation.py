@@ -24,7 +24,7 @@ from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.policy import Policy
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
-LAYOUTS = [  # planes, vectors of two planes, columns, vectors of two rows, planes that are slabs
+LAYOUTS = [  # planes, vectors of two planes, columns, vectors of two rows, planes that are inner arrays
     ((4, 3, 5, 8), False),
     ((4, 3, 5, 7), False),
     ((9, 24, 3, 3), True),

@@ -22,7 +22,7 @@ MODULES: dict[str, Any] = {
     "BatchNormalizationFromStatistics": from_statistics,
     "BatchNormalizationGradSums": sync,
 }
-LAYOUTS = [  # planes, vectors of two planes, columns, vectors of two rows, planes that are slabs, single elements
+LAYOUTS = [  # planes, vectors of two planes, columns, vectors of two rows, large planes, single elements
     ((4, 3, 5, 8), False),
     ((4, 3, 5, 7), False),
     ((9, 24, 3, 3), True),

@@ -36,7 +36,7 @@ def check(operands: Case, **how: Any) -> None:
         ((2, 3, 11, 31), b, {"width": 8}),  # fewer images than make whole vectors
         ((1, 12, 5, 5), h, {"width": 8}),
         ((5, 1, 7, 3), f, {"width": 4}),  # one channel
-        ((5, 2, 1200), f, {"width": 4}),  # planes large enough to be slabs of their own
+        ((5, 2, 1200), f, {"width": 4}),  # planes large enough to be inner arrays
         ((2, 3, 2, 3, 2, 4), f, {"width": 4}),
         ((1, 12), f, {"width": 4}),  # a channel has one element
         ((1, 1), d, {"width": 1, "source": "plain"}),

@@ -22,7 +22,7 @@ b, h, f, d = "bfloat16", "float16", "float32", "float64"
         ((6, 700), (1, 700), b, {"width": 8}),  # several tiles a row
         ((2, 3, 11, 31), (1, 3, 1, 1), b, {"width": 8}),  # fewer images than make whole vectors
         ((5, 6, 7), (1, 1, 1), f, {"width": 4}),  # one channel
-        ((5, 2, 1200), (1, 2, 1), f, {"width": 4}),  # planes large enough to be slabs of their own
+        ((5, 2, 1200), (1, 2, 1), f, {"width": 4}),  # planes large enough to be inner arrays
         ((2, 3, 4), (2, 3, 4), f, {"width": 4}),  # as many channels as elements
         ((3, 5, 4), (3, 5, 1), d, {"width": 2}),  # nothing reduced outside a plane
         ((2, 3, 5, 8), (2, 1, 5, 1), f, {"width": 4}),  # kept and reduced axes in turns

@@ -104,7 +104,7 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
     from gradkern.kernels.channels.streaming_kernel import build
 
     _, dtype, nest, reps, inner, length, width = kind
-    slabs = streaming_tiling.Slabs(nest, reps, inner, length)
+    dims = streaming_tiling.Dimensions(nest, reps, inner, length)
     config = StreamingConfig(
         dtype,
         dtype,
@@ -116,7 +116,7 @@ def batch_norm(kind: tuple[Any, ...], capability: tuple[int, int]) -> Made:
         columns=True,
         native_bfloat16=capability >= (8, 0),
     )
-    config, _ = streaming_tiling.choose_tiling(config, slabs, 132, SHARED_MEMORY[capability])
+    config, _ = streaming_tiling.choose_tiling(config, dims, 132, SHARED_MEMORY[capability])
     arguments = len(streaming_tiling.ARGUMENTS)
     result = compile_kernel(build(config), arguments, capability, config.threads, config.blocks_per_processor)
     return config, result.spilled, result.ptx
