@@ -26,9 +26,11 @@ from gradkern.torch import direct
 from gradkern.torch.compile_backend import generated_code
 from gradkern.torch.compile_backend.call_sites import CallSite
 from gradkern.torch.compile_backend.dynamo_graph import rewriting
+from gradkern.torch.compile_backend.inductor_graphs import passes
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
-assert rewriting  # by which all operators are defined
+assert rewriting  # by which, and by the passes, all operators are defined
+assert passes
 
 
 def random(*shape: int, last: bool = False) -> torch.Tensor:
