@@ -124,7 +124,7 @@ def _train_origin(rows: Sequence[Row]) -> str:
     for row in rows:
         machine = row["machine"]
         packages = ", ".join(f"{name} {machine['packages'][name]}" for name in TRAINING if name in machine["packages"])
-        origins.setdefault(f"{gpu_origin(machine, packages)}, at {machine['commit']}", []).append(row["model"])
+        origins.setdefault(gpu_origin(machine, packages), []).append(row["model"])
     (first, _), *others = sorted(origins.items(), key=lambda each: -len(each[1]))
     return (
         "; ".join([first, *(f"{', '.join(names)}: {origin[:1].lower()}{origin[1:]}" for origin, names in others)]) + "."

@@ -59,31 +59,19 @@ def loss_calls(rows: Sequence[Row]) -> str:
 
 def steps(rows: Sequence[Row]) -> str:
     """A line for each cell, with its reason where there is no time."""
-    head = [
-        "model (batch)",
-        "GPU",
-        "column",
-        "ms",
-        "quartiles",
-        "kernels ms",
-        "MiB",
-        "gradient error",
-        "sites",
-        "commit",
-    ]
+    head = ["model (batch)", "GPU", "column", "ms", "quartiles", "kernels ms", "MiB", "gradient error", "sites"]
     lines: list[list[str]] = []
     for row in rows:
-        machine = row["machine"]
         where = [_name(row), _gpu(row)]
         if "error" in row:
-            lines.append([*where, "", row["error"], *[""] * 5, machine["commit"]])
+            lines.append([*where, "", row["error"], *[""] * 5])
         for column, each in row.get("columns", {}).items():
             quartiles = "{:.2f} to {:.2f}".format(*each["quartiles"]) if "quartiles" in each else ""
             time = each.get("error") or _number(each.get("ms"), 2)
             error = f"{each['gradient_error']:.2e}" if "gradient_error" in each else ""
             sites = f"{each['fused']} of {each['fused'] + sum(each['left'].values())}" if "fused" in each else ""
             numbers = [_number(each.get("kernels_ms"), 2), _number(each.get("memory_mib"), 0)]
-            lines.append([*where, column, time, quartiles, *numbers, error, sites, machine["commit"]])
+            lines.append([*where, column, time, quartiles, *numbers, error, sites])
     return table(head, lines)
 
 
