@@ -376,12 +376,11 @@ def run(
       epsilon: added to the variance
       momentum: how much of the running statistics stays, as ONNX has it; PyTorch's momentum is 1 less that
       training_mode: statistics are those of the batch
-      activation: none, relu, leaky_relu, which is t where t > 0 and else activation_alpha * t, or silu, which is t
-          / (1 + exp(-t))
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t) or silu (t / (1 + exp(-t)))
       activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
           the input's. With the other activations it has no effect
-      unbiased: 1: running_var takes the variance over one element less, as PyTorch does, which of one element is
-          NaN; 0: over all, as ONNX does
+      unbiased: 1: running_var takes the variance over one element less, as in PyTorch: NaN for one element; 0: over
+          all, as in ONNX
 
     Returns
       Y: (X - saved_mean) * saved_inv_std * scale + B + Z, and of that the activation
@@ -455,13 +454,12 @@ def run(
       Scale: scale of each channel
       saved_mean: mean of each channel
       saved_inv_std: 1 / sqrt(variance + epsilon) of each channel
-      B: bias of each channel, from which the activation's input is computed again
-      Y: output of the forward pass, which says where relu was 0, or leaky_relu negative; in place of B
+      B: bias of each channel, to recompute the activation's input
+      Y: output of the forward pass: where relu was 0, or leaky_relu negative; in place of B
       dY2: another gradient of the output, added to dY
       epsilon: accepted for compatibility; saved_inv_std already has it
       mode: on a GPU, cuDNN's older functions in this mode and nothing else; auto, the fastest of all kernels
-      activation: none, relu, leaky_relu, which is t where t > 0 and else activation_alpha * t, or silu, which is t
-          / (1 + exp(-t))
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t) or silu (t / (1 + exp(-t)))
       activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
           the input's. With the other activations it has no effect
 
@@ -503,7 +501,7 @@ def run(
       saved_inv_std: 1 / sqrt(variance + epsilon) of each channel
       dScale: gradient of Scale over the whole batch
       dBias: gradient of the bias over the whole batch
-      counts: elements of each channel in each part, which the device adds up; in place of count
+      counts: elements of each channel in each part; the device adds them up. In place of count
       count: elements of each channel in the whole batch; in place of counts
 
     Returns
@@ -562,7 +560,7 @@ def run(
     """Statistics of a batch in parts, one part on each device, from those of every part, and the running statistics
     that follow.
 
-      part_statistics: means, variances and number of elements of each part, which may be 0
+      part_statistics: means, variances and number of elements (0 or more) of each part
       input_mean: running mean of each channel so far
       input_var: running variance of each channel so far
       epsilon: added to the variance

@@ -107,7 +107,7 @@ class Plan(Protocol):
 
 @runtime_checkable
 class Launching(Protocol):
-    """A plan that knows which of gradkern's own kernels it launches; `gradkern explain` shows them."""
+    """A plan that lists the kernels of gradkern's own that it launches; `gradkern explain` shows them."""
 
     @property
     def launches(self) -> tuple[Any, ...]: ...
@@ -130,7 +130,7 @@ def execution(plan: Plan) -> Callable[[tuple[Any, ...], tuple[Any, ...], Any], N
 
 @runtime_checkable
 class Provisional(Protocol):
-    """A plan that may have a kernel which no search has chosen, under a policy that puts searches off."""
+    """A plan that may have a kernel no search has chosen yet, under a policy that defers searches."""
 
     @property
     def provisional(self) -> bool:

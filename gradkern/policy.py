@@ -84,8 +84,8 @@ DEFAULT = Policy()
 _current: ContextVar[Policy] = ContextVar("gradkern_policy", default=DEFAULT)
 of_this_thread = _current.get
 blocks: set[object] = set()
-"""One object for every block that has set a policy where PyTorch was there, in any thread. While there is none, what is
-in force is `of_this_thread()`, which a warm call asks for in a third of the time.
+"""One object for every block, in any thread, that has set a policy while PyTorch was loaded. While there is none, the
+policy in force is `of_this_thread()`: a warm call reads it in a third of the time.
 """
 
 
@@ -185,7 +185,7 @@ def _stash(state: Any, value: Any) -> None:
 def _counts_references(state: Any) -> bool:
     """Whether PyTorch counts what it keeps. Version 2.13 does; with 2.11 another object was found in its place."""
     probe = object()
-    _count_one_more(probe)  # which it may let go of
+    _count_one_more(probe)  # PyTorch may release this one
     before = getrefcount(probe)
     state._stash_obj_in_tls(_KEY, probe)
     counted = getrefcount(probe) > before
@@ -209,7 +209,7 @@ def _of_backward_pass() -> Policy:
 
 
 def searching(policy: Policy) -> Policy:
-    """The policy, but that a search which it puts off is made."""
+    """The policy; where it defers searches, one that searches at once."""
     return replace(policy, search="exhaustive") if policy.search == "background" else policy
 
 

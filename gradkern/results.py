@@ -4,8 +4,8 @@
 >>> results.ConvGrad._fields
 ('dX', 'dW', 'dB')
 
-They are made from the registry, each when it is first asked for, and are names of this module so that results can be
-pickled and copied. What editors and type checkers know of them is in results.pyi, which tools/stubs.py makes.
+They are made from the registry, each when it is first used, and are names of this module so that results can be
+pickled and copied. tools/stubs.py generates results.pyi for editors and type checkers.
 """
 
 from __future__ import annotations

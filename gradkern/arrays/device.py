@@ -74,7 +74,7 @@ def refuse_capture(where: str, kind: Kind, stream: Any) -> None:
 
 
 def _untyped(module: str) -> Any:
-    """A module of cuda.bindings or cuda.core, which have no types; imported by the first array that needs it."""
+    """A module of cuda.bindings or cuda.core (both untyped), imported by the first array that needs it."""
     return load(module)
 
 
@@ -193,7 +193,7 @@ def of_cuda_interface(value: Any, where: str) -> View:
     if interface.get("mask") is not None:
         raise ArgumentError(f"{where} is a masked array, whose mask would be lost")
     strides = interface.get("strides") or c_strides(shape, dtype.itemsize)
-    if unavailable("cuda"):  # which device it is on, only the driver can tell; no provider can take it anyway
+    if unavailable("cuda"):  # only the driver knows the array's device; no provider can take it anyway
         return View(Tensor(dtype, shape, tuple(strides), alignment(address)), address, "cuda:0", _buffer_kind(0, None))
     index = device_of(address) if address else 0
     numba = type(value).__module__.partition(".")[0] == "numba"
@@ -316,7 +316,7 @@ class _Buffer:
         here, owner = get_device(self._index), core.Device(self._index)
         steps = tuple(step // tensor.dtype.itemsize for step in tensor.strides)
         seen_as = tensor.dtype
-        if self._namespace is not None and seen_as.name == "bfloat16":  # which cuda.core does not export by DLPack
+        if self._namespace is not None and seen_as.name == "bfloat16":  # cuda.core does not export it by DLPack
             seen_as = np.dtype(np.uint16)
 
         def new(stream: int | None) -> tuple[Any, int]:

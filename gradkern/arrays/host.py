@@ -61,10 +61,10 @@ NUMPY = _Numpy()
 
 
 def torch_as_numpy(value: Any) -> np.ndarray:
-    """The memory of a dense tensor on the CPU as a NumPy array, which keeps the tensor alive.
+    """The memory of a dense tensor on the CPU as a NumPy array. The array keeps the tensor alive.
 
-    Not by Tensor.numpy(): it knows no bfloat16, and no storage that it has shown can be resized again, which FSDP does
-    with the storage of parameters. Raises TypeError for types that NumPy does not have.
+    Not by Tensor.numpy(): it does not support bfloat16, and makes the storage unresizable, but FSDP resizes the storage
+    of parameters. Raises TypeError for types that NumPy does not have.
     """
     dtype = _numpy_type(value.dtype)
     if value.is_contiguous():

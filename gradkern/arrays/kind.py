@@ -89,7 +89,7 @@ def overlap(one: View, other: View) -> bool:
 def may_overlap(tensor: tuple[Any, ...], buffer: Any, other_tensor: tuple[Any, ...], other_buffer: Any) -> bool:
     """Whether two arrays on one device have a byte in common, as far as their outermost bytes tell."""
     if not isinstance(buffer, int):
-        return np.may_share_memory(buffer, other_buffer)  # in a tenth of the time in which NumPy tells an address
+        return np.may_share_memory(buffer, other_buffer)  # ten times as fast as reading an address from NumPy
     start, end = _span(tensor, buffer)
     other_start, other_end = _span(other_tensor, other_buffer)
     return start < other_end and other_start < end

@@ -1,4 +1,4 @@
-"""What torch.compile is told: that it need not look into gradkern, which works on memory and not on its graph."""
+"""Keep torch.compile from tracing into gradkern: it works on memory, not on a graph."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 __all__ = ["opaque", "tell"]
 
 _untold: list[CodeType] = []
-"""Of what torch.compile is to be told about once PyTorch is there."""
+"""Functions to mark for torch.compile once PyTorch is loaded."""
 
 
 def opaque(*functions: Callable[..., Any]) -> None:
     """Let compiled code call these functions as they are: they and what they call are neither traced nor compiled.
 
-    torch.compiler.disable does the same by a wrapper, which every call would pay for, and by importing the compiler.
+    torch.compiler.disable does the same, but wraps the function at a cost for every call, and imports the compiler.
     """
     for function in functions:
         marked: Any = function

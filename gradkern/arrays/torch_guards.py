@@ -1,10 +1,11 @@
 """Plain PyTorch tensors on a GPU, looked at as lightly as a call can.
 
-Attribute by attribute a tensor costs almost a microsecond. Tensors like ones that were read before are recognised by
-PyTorch's own guard, with which torch.compile decides whether compiled code fits: one call compares class, dispatch keys
-(function transforms), type, device, gradient, sizes and strides of all of them. Within an operator that compiled code
-calls it does not see lazy signs, which are asked for. No promise covers that interface, so it is used with the versions
-of PyTorch it was tried with, once it has shown that it tells apart what matters; elsewhere the attributes are read.
+Reading a tensor attribute by attribute takes almost a microsecond. Tensors like earlier ones are recognised by the
+guard with which torch.compile decides whether compiled code fits: one call compares class, dispatch keys (function
+transforms), type, device, gradient, sizes and strides of all of them. Within an operator that compiled code calls, the
+guard does not see lazy signs (conjugate, negative), so these are read. The interface is private: it is used only with
+versions of PyTorch it was tried with, after a check that it distinguishes what matters. Elsewhere the attributes are
+read.
 """
 
 from __future__ import annotations
@@ -98,14 +99,14 @@ def of_tensors(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...
             order = None if each.is_contiguous() else each.stride()
             keys.append((each.dtype, each.shape, order, alignment(address)))
             addresses.append(address)
-    except RuntimeError:  # what has no memory or no strides raises when asked for them
+    except RuntimeError:  # the tensor has no memory or no strides
         return None
     return tuple(keys), tuple(addresses), index
 
 
 def is_cut_off(tensor: Any) -> bool:
-    """Whether elements of a tensor with strides are behind the end of its storage, which was resized: PyTorch reads on
-    there. An empty tensor has none.
+    """Whether elements of a strided tensor are beyond the end of its storage, after that was resized: PyTorch would
+    read on there. An empty tensor has none.
     """
     if tensor.is_contiguous():
         used = tensor.numel()

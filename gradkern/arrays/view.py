@@ -1,6 +1,6 @@
 """A caller's array as gradkern sees it. No element is copied here, and no framework imported that the caller has not.
 
-Arrays on a GPU are looked at in `device`, which is loaded with the first of them.
+Arrays on a GPU are read in `device`. The first of them loads it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def view(value: Any, where: str) -> View:
     Raises ArgumentError for what is no array, or an array that cannot be read as it is.
     """
     if type(value) is np.ndarray:
-        return of_numpy(value.view(), NUMPY)  # which keeps its shape when somebody sets that of the array
+        return of_numpy(value.view(), NUMPY)  # a view keeps its shape when somebody sets the array's
     try:
         return _view(value, where)
     except (GradkernError, MemoryError):

@@ -1,7 +1,7 @@
 """The calls that a pack has kernels for: sizes of known models, in the form of `gradkern warmup --calls`.
 
-It lists calls and no kernels: which kernels a call takes on a GPU is for the planner alone to say. What is not here is
-compiled when it is first needed.
+It lists calls and no kernels: only the planner decides the kernels of a call on a GPU. What is not here is compiled
+when it is first needed.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ DENSE = (  # channels, height, filters, kernel, stride, pads
     # ConvNeXt-T, ViT: patches
     *((3, 224, 96, 4, 4, 0), (96, 56, 192, 2, 2, 0), (3, 224, 768, 16, 16, 0)),
 )
-"""Convolutions whose candidates are cuDNN's, and matrix products with kernels of gradkern's own around them, which few
-others of such models need.
+"""Convolutions whose candidates are cuDNN's, and matrix products with kernels of gradkern's own around them. Few others
+of such models need those.
 """
 BIASES = ((96, 56), (192, 28), (384, 14), (768, 7), (128, 56), (256, 28), (512, 14), (1024, 7))
-"""Channels and height of ConvNeXt's convolutions, which have a bias."""
+"""Channels and height of ConvNeXt's convolutions. They have a bias."""
 BATCH = 64
 _POOLED = 2048  # columns of pooled features, at most
 HALF = ("bfloat16", "float16")

@@ -1,8 +1,7 @@
 """`gradkern doctor`: whether this machine is fit for gradkern, and the command that mends each problem.
 
-A machine without a GPU is fit where the CPU provider works. What is for CUDA is then only shown, but for files of cuDNN
-that are broken, which are a problem anywhere. All that is imported here is the standard library's, or in a function: it
-works where packages are missing.
+A machine without a GPU is fit where the CPU provider works. What is for CUDA is then only shown; broken files of cuDNN
+are a problem anywhere. At its top this module imports only the standard library: it works where packages are missing.
 """
 
 from __future__ import annotations
@@ -168,7 +167,7 @@ def check_packs(gpus: Iterable[tuple[int, int]]) -> Iterator[Check]:
     try:
         found: list[Any] = packs.found()
     except ImportError:
-        return  # there is no cache, which has a finding of its own
+        return  # there is no cache; that has a finding of its own
     for each in found:
         facts = {"path": str(each.path), "bytes": each.size}
         if each.fault is None:

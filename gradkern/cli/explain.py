@@ -26,7 +26,7 @@ _SHOWN = 10  # of a ranking; JSON has all
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan the call, which compiles its kernels, and show the plan; nothing is computed and nothing searched."""
+    """Plan the call and show the plan. Its kernels are compiled; nothing is computed and nothing searched."""
     name, operator = options.operator, find(options.operator)
     if options.axes is not None:
         example = example_of(name, operator, options.axes, options.attributes)

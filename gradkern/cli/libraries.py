@@ -41,7 +41,7 @@ def check_cudnn(major: int, needed: bool, load: Load = ctypes.CDLL) -> Check:
 
 
 def check_nvvm(major: int, needed: bool) -> Check:
-    """NVVM, which compiles Numba's kernels."""
+    """NVVM, the compiler of Numba's kernels."""
     path = find("nvvm", [each.name for each in metadata.distributions() if (each.name or "").startswith("nvidia-")])
     if path is not None:
         return fine("NVVM", path, path=path)

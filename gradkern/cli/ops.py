@@ -87,7 +87,7 @@ def _on_terminal(rows: Sequence[tuple[str, ...]]) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
-    from rich.text import Text  # which takes no brackets for markup
+    from rich.text import Text  # it does not read brackets as markup
 
     console = Console(highlight=False)
     for name, *cells in rows:

@@ -66,7 +66,7 @@ def _question(options: argparse.Namespace) -> str:
     """A digest of the calls that kernels are wanted for, and of the GPU if they are for this one's size."""
     asked: Any = list(calls())
     if options.calls:
-        with contextlib.suppress(OSError, UnicodeDecodeError):  # of which `calls_of` tells
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # `calls_of` reports them
             asked = Path(options.calls).read_text(encoding="utf-8")
     answer = None if options.arch else driver.ask()
     return hashlib.sha256(json.dumps([asked, answer.gpus[0].name if answer else None]).encode()).hexdigest()

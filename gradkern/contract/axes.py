@@ -37,7 +37,7 @@ def match(
             pending.append((each, (len(attributes[each.name]),)))
         elif each.name in tensors:
             pending.append((each, tensors[each.name].shape))
-    while pending:  # first those of which the others leave open no more than one group
+    while pending:  # first those with at most one group that is still open
         found = next((index for index, (each, _) in enumerate(pending) if axes.can_take(each)), 0)
         axes.take(*pending.pop(found))
     axes.follow()

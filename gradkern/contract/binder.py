@@ -49,7 +49,7 @@ class Binder:
         self._optional = any(each.optional or each.memory != "device" for each in operator.inputs)
         self._attribute_names = frozenset(operator.attributes)
         self._positions = [f"{name}: input {each}" for each in self.inputs]
-        self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # what was asked for before, and is right
+        self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # checked before
 
     def where(self, index: int) -> str:
         """How errors name the input of that position."""
@@ -58,7 +58,7 @@ class Binder:
     def bind(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs in contract order, None for one that is not given, and the attributes as they came.
 
-        That one must be given is left to `require`, which a call that is recognised can do without.
+        `require` checks that required inputs are given; a recognised call skips it.
         """
         padding = self._padding.get(len(positional))
         if padding is not None and (not named or self._input_names.isdisjoint(named)):
@@ -116,7 +116,7 @@ class Binder:
         return out
 
     def require(self, inputs: tuple[Any, ...], host: bool = False) -> None:
-        """Refuse inputs that are None and not optional; those on the host, which a request has apart, only if asked."""
+        """Refuse inputs that are None and not optional. host: those on the host, too; a request has them apart."""
         missing = [
             each.name
             for each, value in zip(self.operator.inputs, inputs, strict=True)
@@ -186,7 +186,7 @@ def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
     key: list[tuple[str, Any]] = []
     for name, value in attributes.items():
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]  of any attribute
-        if kind in _SCALARS:  # what calls have most is not left to _frozen, which costs a call more
+        if kind in _SCALARS:  # the most common values do without _frozen, to save time in a call
             key.append((name, (kind, value)))
         elif kind is tuple:
             key.append((name, _tuples.get(id(value)) or _of_tuple(value)))

@@ -122,7 +122,7 @@ def _types(
         came = ", ".join(f"{variable}={name}" for variable, name in types.items())
         known = "; ".join(", ".join(f"{key}={value}" for key, value in row.items()) for row in operator.combinations)
         raise DTypeError(f"the types {came} are not registered together; registered are {known}")
-    return dict(rows[0])  # with those that outputs alone have, which follow
+    return dict(rows[0])  # with the types of outputs alone: they follow from the others
 
 
 def _new(

@@ -4,7 +4,7 @@
 # fmt: off
 from gradkern.contract.schema import Attribute, Axis, Example, Flat, Input, Ones, Operator, Output
 
-DIGEST = '21f106db7410aadf92a1f94dca4b69d2db618ff8b918977fba20bcef1720eaaf'
+DIGEST = 'f87b3a511ad1fbe4c8ea7ab4c1af32ef27f783a722d7b58faad48c1ded5f7f3c'
 OPERATORS = {
     'BatchNormalization': Operator(
         domain='ai.onnx',
@@ -42,9 +42,9 @@ OPERATORS = {
             'epsilon': Attribute(type='float', default=1e-05, minimum=0, doc='added to the variance'),
             'momentum': Attribute(type='float', default=0.9, minimum=0, doc="how much of the running statistics stays, as ONNX has it; PyTorch's momentum is 1 less that"),
             'training_mode': Attribute(type='int', default=1, allowed=(1,), doc='statistics are those of the batch'),
-            'activation': Attribute(type='string', default='none', allowed=('none', 'relu', 'leaky_relu', 'silu'), doc='none, relu, leaky_relu, which is t where t > 0 and else activation_alpha * t, or silu, which is t / (1 + exp(-t))'),
+            'activation': Attribute(type='string', default='none', allowed=('none', 'relu', 'leaky_relu', 'silu'), doc='none, relu, leaky_relu (t where t > 0, else activation_alpha * t) or silu (t / (1 + exp(-t)))'),
             'activation_alpha': Attribute(type='float', default=0.01, minimum=0, doc="the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be the input's. With the other activations it has no effect"),
-            'unbiased': Attribute(type='int', default=0, allowed=(0, 1), doc='1: running_var takes the variance over one element less, as PyTorch does, which of one element is NaN; 0: over all, as ONNX does'),},
+            'unbiased': Attribute(type='int', default=0, allowed=(0, 1), doc='1: running_var takes the variance over one element less, as in PyTorch: NaN for one element; 0: over all, as in ONNX'),},
         in_place=(
             {'X': 'Y'},
             {'Z': 'Y'},
@@ -133,8 +133,8 @@ OPERATORS = {
             Input(name='Scale', type='T1', shape=('C',), doc='scale of each channel'),
             Input(name='saved_mean', type='T2', shape=('C',), doc='mean of each channel'),
             Input(name='saved_inv_std', type='T2', shape=('C',), values='positive', doc='1 / sqrt(variance + epsilon) of each channel'),
-            Input(name='B', type='T1', shape=('C',), optional=True, default=False, doc="bias of each channel, from which the activation's input is computed again"),
-            Input(name='Y', type='T', shape=('N', 'C', 'spatial'), optional=True, default=False, doc='output of the forward pass, which says where relu was 0, or leaky_relu negative; in place of B'),
+            Input(name='B', type='T1', shape=('C',), optional=True, default=False, doc="bias of each channel, to recompute the activation's input"),
+            Input(name='Y', type='T', shape=('N', 'C', 'spatial'), optional=True, default=False, doc='output of the forward pass: where relu was 0, or leaky_relu negative; in place of B'),
             Input(name='dY2', type='T', shape=('N', 'C', 'spatial'), optional=True, default=False, doc='another gradient of the output, added to dY'),),
         outputs=(
             Output(name='dX', type='T', like='X', optional=True, doc='gradient of X'),
@@ -144,7 +144,7 @@ OPERATORS = {
         attributes={
             'epsilon': Attribute(type='float', default=1e-05, minimum=0, doc='accepted for compatibility; saved_inv_std already has it'),
             'mode': Attribute(type='string', default='auto', allowed=('auto', 'spatial', 'spatial_persistent'), doc="on a GPU, cuDNN's older functions in this mode and nothing else; auto, the fastest of all kernels"),
-            'activation': Attribute(type='string', default='none', allowed=('none', 'relu', 'leaky_relu', 'silu'), doc='none, relu, leaky_relu, which is t where t > 0 and else activation_alpha * t, or silu, which is t / (1 + exp(-t))'),
+            'activation': Attribute(type='string', default='none', allowed=('none', 'relu', 'leaky_relu', 'silu'), doc='none, relu, leaky_relu (t where t > 0, else activation_alpha * t) or silu (t / (1 + exp(-t)))'),
             'activation_alpha': Attribute(type='float', default=0.01, minimum=0, doc="the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be the input's. With the other activations it has no effect"),},
         in_place=(
             {'dY': 'dX'},
@@ -192,7 +192,7 @@ OPERATORS = {
             Input(name='saved_inv_std', type='T2', shape=('C',), values='positive', doc='1 / sqrt(variance + epsilon) of each channel'),
             Input(name='dScale', type='T2', shape=('C',), doc='gradient of Scale over the whole batch'),
             Input(name='dBias', type='T2', shape=('C',), doc='gradient of the bias over the whole batch'),
-            Input(name='counts', type='T2', shape=('parts',), values='positive', optional=True, doc='elements of each channel in each part, which the device adds up; in place of count'),),
+            Input(name='counts', type='T2', shape=('parts',), values='positive', optional=True, doc='elements of each channel in each part; the device adds them up. In place of count'),),
         outputs=(
             Output(name='dX', type='T', like='X', doc='gradient of X'),),
         attributes={
@@ -270,7 +270,7 @@ OPERATORS = {
             'numbers': Axis(doc='of C channels 2 C + 1: the means, the variances, and how many elements each channel has'),
             'C': Axis(doc='channels'),},
         inputs=(
-            Input(name='part_statistics', type='T2', shape=('parts', 'numbers'), values='positive', doc='means, variances and number of elements of each part, which may be 0'),
+            Input(name='part_statistics', type='T2', shape=('parts', 'numbers'), values='positive', doc='means, variances and number of elements (0 or more) of each part'),
             Input(name='input_mean', type='T3', shape=('C',), optional=True, doc='running mean of each channel so far'),
             Input(name='input_var', type='T3', shape=('C',), values='positive', optional=True, doc='running variance of each channel so far'),),
         outputs=(

@@ -1,6 +1,6 @@
 """Whether the parts of a registry entry agree with one another."""
 
-# A default's type is compared with that which the attribute names.
+# A default's type is compared with the type that the attribute names.
 # pyright: reportUnnecessaryIsInstance=false
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["mistakes"]
 
 
 def mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
-    """Every way in which the parts of an entry disagree with one another, as (path inside the entry, reason)."""
+    """Every disagreement between parts of an entry, as (path inside the entry, reason)."""
     yield from _names(operator)
     yield from _types(operator)
     yield from _outputs(operator)

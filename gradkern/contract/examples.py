@@ -1,4 +1,4 @@
-"""The sizes of a problem, which a registry entry lists or a caller describes: whether they fit, and what follows."""
+"""The sizes of a problem, from a registry entry or a caller: whether they fit, and the shapes that follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["complete", "example_mistakes"]
 
 
 def example_mistakes(operator: Operator, example: Example) -> Iterator[tuple[Path, str]]:
-    """Every way in which a size of the problem disagrees with the entry, as (path inside the example, reason)."""
+    """Every size of the problem that disagrees with the entry, as (path inside the example, reason)."""
     found = [*_mistakes(operator, example)]
     yield from found
     if not found:

@@ -23,8 +23,8 @@ def product(size: Any) -> int:
 
 
 class Expression(NamedTuple):
-    """first, or first sign second; a group of axes counts as the product of its sizes. rounded: up, where there is a
-    remainder, which is an error else.
+    """first, or first sign second; a group of axes counts as the product of its sizes. rounded: up; otherwise a
+    remainder is an error.
     """
 
     text: str
@@ -59,7 +59,7 @@ class Expression(NamedTuple):
 
 @cache
 def expression(text: str) -> Expression:
-    """What the text means, which is one that EXPRESSION matches."""
+    """The meaning of a text that EXPRESSION matches."""
     found = re.match(EXPRESSION, text)
     assert found is not None
     first, sign, second, over, under = found.groups()

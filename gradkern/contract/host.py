@@ -27,7 +27,7 @@ WIDEST = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint32
 class HostValue(NamedTuple):
     """An input on the host, as a call has it.
 
-    type       the registry's name of it; None of Python's numbers, which are of the type that the others ask for
+    type       the registry's name of it; None for Python's numbers: they take the type that the others determine
     value      of a list a tuple, part of the call's signature; else a number, None where the input is only described
     """
 
@@ -72,7 +72,7 @@ def host_key(values: Iterable[HostValue]) -> AttributeKey:
 
 
 def scalars_of(values: Iterable[HostValue]) -> tuple[Any, ...]:
-    """The numbers, which an execution gets behind its buffers."""
+    """The numbers. An execution gets them after its buffers."""
     return tuple([each.value for each in values if each.is_scalar])
 
 

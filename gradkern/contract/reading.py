@@ -173,7 +173,7 @@ def _written_out(entry: Any) -> tuple[Any, list[int]]:
 
 
 def _mappings(value: Any) -> tuple[dict[Any, Any], ...]:
-    """The parts of a list of mappings; none of anything else, which is left to the check."""
+    """The parts of a list of mappings; none of anything else: the check reports that."""
     parts = cast(tuple[Any, ...], value) if isinstance(value, tuple) else ()
     return parts if all(isinstance(each, dict) for each in parts) else ()
 

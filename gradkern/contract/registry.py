@@ -1,7 +1,7 @@
 """The contracts of all operators: registry.yaml, or what was made of it before.
 
-The package holds them as data, checked.py, which tools/stubs.py makes from registry.yaml, with the digest of its text.
-Where that is another one, registry.yaml is read and checked itself, for which pydantic and ruamel.yaml are loaded.
+The package holds them as data: tools/stubs.py generates checked.py from registry.yaml, with the digest of its text.
+Where the digest differs, registry.yaml is read and checked itself. That loads pydantic and ruamel.yaml.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def operators() -> Mapping[str, Operator]:
     >>> gradkern.operators()["ConvGrad"].inputs[0].name
     'dY'
     """
-    return in_own_thread(_read)  # pydantic, which may be needed, holds a lock while it checks the first entry
+    return in_own_thread(_read)  # where pydantic is needed, it holds a lock while it checks the first entry
 
 
 def _read() -> Mapping[str, Operator]:

@@ -21,7 +21,7 @@ Pairs = frozenset[tuple[str, str]]
 
 
 class Request(NamedTuple):
-    """One call as it was asked for. Made once, and passed along.
+    """One call as the caller made it. Built once, and passed along.
 
     binder       the operator's names
     arrays       the inputs in contract order, None for an optional one not given
@@ -29,7 +29,7 @@ class Request(NamedTuple):
     attribute_key   their part of keys
     wanted       the outputs to compute, in contract order
     out, provider, policy   as given; out with the arrays of outputs that are aliases
-    host         the inputs on the host, which arrays has no more
+    host         the inputs on the host; `arrays` does not have them
     """
 
     binder: Binder
@@ -73,7 +73,7 @@ def request_of(
     if not binder.is_plain:
         key += host_key(host)
         out = binder.aliased(arrays, wanted, out)
-    # As Request(...) does, which takes every warm call twice as long.
+    # Request(...) does the same in twice the time, in every warm call.
     return _new(Request, (binder, arrays, attributes, key, wanted, out, provider, policy, host))
 
 

@@ -52,7 +52,7 @@ AtLeast0 = Annotated[int, Check("at_least", 0)]
 AtLeast1 = Annotated[int, Check("at_least", 1)]
 Path = tuple[str | int, ...]
 RESERVED = frozenset({"op", "outputs", "out", "provider", "stream", "policy", "domain", "version"})
-"""Keyword parameters of `gradkern.run`, which no input or attribute may be called."""
+"""Keyword parameters of `gradkern.run`. No input or attribute may have such a name."""
 
 
 def _frozen(value: Any) -> Any:
@@ -92,7 +92,7 @@ class Entry:
 
 
 def names_of(kind: type[Entry]) -> tuple[str, ...]:
-    """The names of an entry's fields, which are keys in registry.yaml."""
+    """The names of an entry's fields: its keys in registry.yaml."""
     return tuple(each.name for each in fields(kind))
 
 
@@ -184,7 +184,7 @@ class Input(Entry):
 
     @property
     def is_list(self) -> bool:
-        """Whether its values, which are in the host's memory, are part of a plan, as those of an attribute are."""
+        """Whether it is a list in the host's memory. Its values are part of a plan, as those of an attribute are."""
         return self.memory == "host" and not self.is_scalar
 
 
@@ -289,8 +289,8 @@ class Operator(Entry):
     def inputs_of(
         self, axes: Collection[str], attributes: Mapping[str, Any] = MappingProxyType({})
     ) -> tuple[Input, ...]:
-        """The usual arrays of a call in which these axes have sizes: all but optional ones with another axis, or that
-        are not given by default. Inputs in the host's memory are given among the attributes, if at all.
+        """The usual arrays of a call where these axes have sizes: all but optional ones with another axis, or that are
+        not given by default. Inputs in the host's memory are given among the attributes, if at all.
         """
         return tuple(
             each

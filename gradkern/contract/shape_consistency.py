@@ -70,7 +70,7 @@ def shape_mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
 
 
 def _equals(operator: Operator, name: str, axis: Axis) -> Iterator[tuple[Path, str]]:
-    """An axis that follows from others, each of which has to be known before it."""
+    """Mistakes of an axis that follows from others: each of them has to be known before it."""
     if axis.equals is None:
         return
     names = [*operator.axes]
@@ -86,7 +86,7 @@ def _equals(operator: Operator, name: str, axis: Axis) -> Iterator[tuple[Path, s
 
 
 def _open_groups(operator: Operator) -> Iterator[tuple[Path, str]]:
-    """Inputs are matched in an order in which each leaves one group open at most; those for which there is none."""
+    """Inputs that cannot be matched: no order leaves at most one group of theirs open."""
     fixed = {name for name, axis in operator.axes.items() if axis.begins_at or axis.ends_at or not axis.group}
     fixed |= {name for name, axis in operator.axes.items() if axis.equals in operator.attributes}
 

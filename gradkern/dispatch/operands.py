@@ -1,7 +1,7 @@
-"""The arrays of one call: what its signature holds of them, where they lie, and which are the same memory.
+"""The arrays of one call: what its signature holds of them, their addresses, and those that share memory.
 
-Each array is looked at once. The signature, the plan and what is executed come from this look: another thread may set
-an array's shape meanwhile, and an object of the caller's may describe itself otherwise the next time.
+Each array is read once. The signature, the plan and the execution use what was read then: another thread may set an
+array's shape meanwhile, and an object of the caller's may describe itself differently the next time.
 
 Done at every call, so the arrays that matter most are looked at as lightly as they allow: NumPy arrays, and plain
 tensors on a GPU. All others are looked at through their views.

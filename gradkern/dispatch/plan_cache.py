@@ -3,9 +3,9 @@
 Both caches are bounded and safe for threads. Their keys hold all that a plan depends on:
 
     signature   operator, outputs wanted, attributes, of every input and `out` array (type, shape, strides, alignment),
-                which of them are one array, device, provider, policy
+                inputs that are one array, device, provider, policy
     shortcut    the same without the arrays, for calls on plain tensors of a GPU: PyTorch's own guard compares those
-                with the tensors of an earlier call, which costs less than to read their attributes
+                with the tensors of an earlier call, in less time than reading their attributes takes
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class PlanCache(Generic[Entry]):
 
     No lock guards it: a signal handler, or a finalizer that the garbage collector runs, may call gradkern in the middle
     of any of these methods, and would wait for its own thread. Each of them is right whatever others do between its
-    steps. A hit draws a tick, which is when the entry was last used and, less the ticks that were not drawn by hits,
-    how many hits there were.
+    steps. A hit draws a tick. It says when the entry was last used and, less the ticks that were not drawn by hits, how
+    many hits there were.
 
-    `planning` is the lock under which plans are made, by one thread at a time: a search that times kernels must have
-    the device to itself. A handler or finalizer that runs in this thread meanwhile may plan, too.
+    `planning` is the lock for planning, held by one thread at a time: a search that times kernels must have the device
+    to itself. A handler or finalizer that runs in this thread meanwhile may plan, too.
     """
 
     def __init__(self, bound: int) -> None:

@@ -32,7 +32,7 @@ from gradkern.system.providers import Provider, device_kind, unavailable
 __all__ = ["Wanted", "compile_ahead", "dry_plan", "module_of", "plan", "plan_again", "search", "wanted_by"]
 
 Wanted = tuple[str, str, Callable[[], None]]
-"""A provider, the device of a plan, and what makes the plan, of which nothing is compiled in a dry run."""
+"""A provider, the device of a plan, and the function that makes the plan; a dry run compiles nothing of it."""
 
 
 def plan(
@@ -122,7 +122,7 @@ def _make(binder: Binder, provider: Provider, call: Call) -> Plan:
     made = None
     if call.device == HOST != provider.device:
         made = _wrapped(provider.host_copies, binder, provider, call)
-    elif scattered := scattered_outputs(binder.operator, call):  # which no module of a GPU's provider knows
+    elif scattered := scattered_outputs(binder.operator, call):  # no module of a GPU's provider supports them
         made = _wrapped(provider.contiguous, binder, provider, call, scattered)
     return made or _ask(binder, provider, call)
 
@@ -193,7 +193,7 @@ def _ask(binder: Binder, provider: Provider, call: Call) -> Plan:
 def _wrapped(
     module: str | None, binder: Binder, provider: Provider, call: Call, names: tuple[str, ...] = ()
 ) -> Plan | None:
-    """What a module of the provider makes of a call by way of another call, which the provider is asked for."""
+    """The plan that a module of the provider makes from that of another call of the provider."""
     if module is None:
         return None
     return cast(Wrapper, load(module)).wrap(call, partial(_ask, binder, provider), names)

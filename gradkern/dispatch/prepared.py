@@ -159,7 +159,7 @@ class Prepared:
         return self._plan.launches if isinstance(self._plan, Launching) else ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as its call, which is planned again where it is read: kernels do not leave their process."""
+        """Pickled as its call, and planned again where it is unpickled: kernels do not leave their process."""
         from gradkern.dispatch.planner import plan_again
 
         return plan_again, (self.call, self.provider, tuple(self._out))

@@ -42,7 +42,7 @@ def _described(call: Call) -> dict[str, Any]:
         if tensor is None:
             continue
         shape = shape_of(each.shape, call.axes)
-        if tensor.shape == shape:  # not one of its other shapes, which are planned alike
+        if tensor.shape == shape:  # its other shapes are planned alike
             new = usual(tensor.dtype, shape, call.device)
             if tensor.strides != new.strides:
                 strides[each.name] = tensor.strides

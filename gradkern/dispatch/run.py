@@ -175,7 +175,7 @@ def _find(request: Request, stream: Any) -> tuple[Prepared, tuple[Any, ...], Kin
     signature = signature_of(request, operands)
     try:
         plan = plan_cache.get(signature)
-    except Exception:  # an attribute that cannot be hashed, or raises what it likes: the check says which
+    except Exception:  # an attribute that cannot be hashed, or raises anything else: the check names it
         plan = signature = None
     if plan is None:
         on_host = kind.device == HOST

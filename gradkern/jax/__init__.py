@@ -5,9 +5,9 @@
 
 A backward pass is one foreign call of XLA's on the arrays where they are. What that costs: XLA fuses nothing into it,
 Python answers it on XLA's thread, in a tenth of a millisecond or two, one device computes it (XLA gathers what is
-sharded), vmap calls it once for each element, and its plan is made in the first call of a kind, for which GPUs may
-search for seconds. It has no second derivative. On GPUs, where it has not been tried yet, scratch memory is not of
-XLA's pool. The policy is the one in force when a function is traced.
+sharded), and vmap calls it once for each element. The first call of a kind makes the plan: GPUs may search for
+seconds. It has no second derivative. On GPUs, where it has not been tried yet, scratch memory is not of XLA's pool.
+The policy is the one in force when a function is traced.
 """
 
 from __future__ import annotations

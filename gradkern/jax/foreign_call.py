@@ -1,8 +1,8 @@
 """Gradkern's operators as XLA's foreign calls, on arrays where they are: nothing is copied, and jit takes them.
 
 XLA hands a C function the addresses of a call's arrays. Here that is a function of ctypes, laid out as jaxlib's
-xla/ffi/api/c_api.h has it (version 0 of that interface; fields are only ever appended). The call's text says which
-operator it is; its plan is made in the first such call of the process, and kept.
+xla/ffi/api/c_api.h has it (version 0 of that interface; fields are only ever appended). The call's text names the
+operator; its plan is made in the first such call of the process, and kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Norms and a GELU for JAX: the forward pass is XLA's, which fuses it with its neighbours, the gradients gradkern's."""
+"""Norms and a GELU for JAX. XLA computes the forward pass and fuses it with its neighbours; gradkern, the gradients."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def batch_norm(
     x: Array, scale: Array, bias: Array, *, axis: int = -1, epsilon: float = 1e-5
 ) -> tuple[Array, Array, Array]:
     """The norm of x over all dimensions but the channels', in training; and the mean and the variance of each channel,
-    for running statistics, through which no gradient flows.
+    for running statistics. No gradient flows through these two.
 
     axis is -1 (N...C) or 1 (NC...). scale and bias have the shape (C,), and types as in layer_norm.
     """

@@ -7,7 +7,7 @@ Which block to take
                         (its tiles_kernel: element by element, with numbers of columns and sums over rows: GELU)
 
 A block has a frozen config, `configs(problem)`, best first, and a plan from a Call to launches. An operator has a
-module with `build(types, config)`, which gives its arithmetic to the block's kernel, and one that names its arrays:
+module whose `build(types, config)` gives its arithmetic to the block's kernel, and one that names its arrays:
 
     # ops/rms/cuda/kernel.py: y = x w / sqrt(mean of x^2 + epsilon), and the row's inverse root
 
@@ -42,13 +42,13 @@ What these would pass
     softmax's gradient          rows: inputs dY, Y; terms dY Y; map Y (dY - total). The last axis or an inner one:
                                 `plan` names the axes, the block finds the layout
     cross entropy               rows: inputs logits; scalars label and weight, compared with `column`; two reductions,
-                                the maximum and the sum of exponentials; outputs the gradient, which may be written
-                                over the logits; results the loss. Labels of an integer type are a later step
+                                the maximum and the sum of exponentials; outputs the gradient, in place of the logits
+                                or not; results the loss. Labels of an integer type are a later step
     layer norm and its gradient rows: parameters scale and bias; scalars mean and inverse deviation, or results; two
                                 reductions forward, a pair backward. Their sums over rows are a later step of this block
     a residual of two types     rows: inputs X (T) and residual (another type), outputs the sum and the norm, each of
                                 its own type
-    group norm, N C H W         rows: a group is one row of memory; its parameters belong to column // (H W), which a
-                                kernel with `parameter_run` elements to each would ask for: a later step
+    group norm, N C H W         rows: a group is one row of memory; its parameters belong to column // (H W). A kernel
+                                with `parameter_run` elements to each is a later step
     group norm, channels last   channels: a group is part of each line, as channels are of a batch norm
 """

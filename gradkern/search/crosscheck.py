@@ -29,7 +29,7 @@ _SINGLE = 64
 square.
 """
 _MOST_GROUPS = 8  # each holds a copy of the outputs
-_WRONG = 0.01  # relative error from which on a result is wrong, not inaccurate
+_WRONG = 0.01  # at this relative error a result is wrong, not inaccurate
 
 
 class Difference(NamedTuple):

@@ -21,8 +21,8 @@ from gradkern.search.task import Source, Task
 __all__ = ["Trials", "joined_reasons"]
 
 _SLOW, _DEAR, _HOPELESS = 5, 5e-4, 2
-"""The ratio of an origin's best time to the best of all from which on its other candidates come last, and the seconds
-of a run from which on they are skipped; and the ratio from which on a candidate is run only once.
+"""At this ratio of an origin's best time to the best of all, its other candidates come last; at so many seconds of a
+run they are skipped; and at this ratio a candidate is run only once.
 """
 _LOADING, _FIRST_LOADING = 0.1, 0.5
 """Seconds of a first run that loading of code may take; and with the origin's first run in the process, of its library
@@ -33,8 +33,7 @@ _CLOSE, _MOST_REMEASURED = 1.3, 6
 _REMEASURING_SECONDS, _REMEASURING_REPEATS = 0.1, (2, 20)
 _VARIED = 2  # origins whose settings are varied
 _FRUITLESS, _GAIN = 40, 0.99
-"""The number of consecutive variations without a gain after which they end; and the share of the best time that counts
-as a gain."""
+"""Variations end after so many in a row without a gain; and the share of the best time that counts as a gain."""
 _SCREENING = 0.9  # of the budget; the rest is for remeasuring
 _PATIENCE = 2  # times the budget, beyond it, to find a second origin
 _COMPILING = 1.0  # seconds, after this no candidate that compiles is tried

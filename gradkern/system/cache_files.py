@@ -56,7 +56,7 @@ _TAG = "CACHEDIR.TAG"
 _SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by gradkern: `gradkern cache clear` empties it.\n"
 _ENTRY = re.compile(r"(\w+-)?[0-9a-f]{64}\.(kernel|cubin|json)|(sm|compute)_\d+\.pack")
 _NEW, _LOCKS = ".new-", ".locks"
-_ABANDONED = 3600  # seconds after which no process is still writing a file
+_ABANDONED = 3600  # seconds; no process writes a file for longer
 _NAMES = re.compile(
     rf"{_ENTRY.pattern}|\{_NEW}\w+|\{_LOCKS}|[0-9a-f]{{16}}"
 )  # the last: kernels before they were files
@@ -370,8 +370,8 @@ def _clear_locks(locks: Path) -> str | None:
 @contextlib.contextmanager
 def locked(name: str, key: str, seconds: float) -> Generator[bool]:
     """Alone among the processes of this machine that ask for the same key in one of `FOLDERS`; after `seconds`, or
-    where files cannot be locked, not alone. Says which: True, False of another process that has it, and True where
-    nobody can lock. The system lets go of the lock of a process that dies.
+    where files cannot be locked, not alone. Yields True with the lock, False where another process has it, and True
+    where nobody can lock. The system releases the lock of a process that dies.
     """
     try:
         import fcntl

@@ -27,7 +27,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """What the driver answers: the newest CUDA it runs, the GPUs it shows, and the fault for which it shows none."""
+    """What the driver answers: the newest CUDA it runs, the GPUs it shows, and the reason where it shows none."""
 
     version: tuple[int, int]
     gpus: tuple[Gpu, ...]

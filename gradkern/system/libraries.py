@@ -1,4 +1,4 @@
-"""Where NVIDIA's libraries are, which copies this process has, and what is wrong with an installation of cuDNN."""
+"""Where NVIDIA's libraries are, the copies that this process has loaded, and faults of an installation of cuDNN."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def install_cudnn(major: int) -> str:
 
 
 def find(stem: str, wheels: Iterable[str]) -> str | None:
-    """Where a library is: as cuda.pathfinder says, which knows more places than the wheels, or else in a wheel."""
+    """Where a library is: cuda.pathfinder's answer, as it knows more places than the wheels; or else in a wheel."""
     try:
         return import_module("cuda.pathfinder").load_nvidia_dynamic_lib(stem).abs_path
     except Exception:  # not installed, does not know this library, or does not find it: it has an error for each

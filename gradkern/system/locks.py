@@ -48,8 +48,8 @@ def renew_in_child(lock: Any) -> Any:
 def wait_before_fork(lock: Any, *, innermost: bool = False) -> Any:
     """Let a fork wait until nobody else holds this reentrant lock, if that does not take too long.
 
-    For a few locks that live as long as the process; one under which others are taken comes after those, unless it says
-    that it is innermost: taken under those that came before it, and none of them under it.
+    For a few locks that live as long as the process. Register a lock after those that are taken while it is held.
+    innermost: it is taken while earlier ones are held, and none of them while it is held.
     """
     _waited_for.insert(0 if innermost else len(_waited_for), lock)
     return lock
@@ -113,8 +113,8 @@ def _in_child() -> None:
         each._at_fork_reinit()  # as threading and logging do
 
 
-# What was registered last comes first before a fork. These two take locks of their own then, which an import in another
-# thread may need: had they registered later, this one would wait for that import in vain.
+# Handlers run before a fork in reverse order of registration. These two take locks of their own then, and an import in
+# another thread may need those: had they registered later, ours would wait for that import in vain.
 _REGISTERED_BEFORE = (logging, concurrent.futures.thread)
 
 if hasattr(os, "register_at_fork"):

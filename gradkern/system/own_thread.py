@@ -30,14 +30,14 @@ working: Any = locks.wait_before_fork(locks.reentrant_lock(), innermost=True)
 but by a finalizer that the garbage collector runs there, see `turn`.
 """
 
-_SECONDS = 1.0  # between looks whether the thread is still there, which in a child that was forked meanwhile it is not
+_SECONDS = 1.0  # between checks that the thread still exists: in a child that was forked meanwhile it does not
 _this_thread = threading.local()
 
 
 def in_own_thread(function: Callable[[], Result]) -> Result:
     """function(), waited for; what it raises is raised here. Within such a thread, it is called at once.
 
-    So it is in the middle of an import, which holds locks of modules: the thread might wait for these, and for ever.
+    So it is during an import: that holds locks of modules, and the thread might wait for these for ever.
     """
     if is_own_thread() or in_import() or sys.is_finalizing():
         return function()
@@ -70,7 +70,7 @@ def in_own_thread(function: Callable[[], Result]) -> Result:
     try:
         raise error
     finally:
-        del error  # which has this frame
+        del error  # it refers to this frame
 
 
 def is_own_thread() -> bool:

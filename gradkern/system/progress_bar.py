@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 
 def bar(title: str, items: Iterable[Item], name: Callable[[Item], str], total: int | None = None) -> Iterator[Item]:
-    """The items, one after another, above a bar that says which it is, how many are done, and the time that is left.
+    """The items, one after another, above a bar with the item's name, how many are done, and the time that is left.
 
     total: how many there are, if the items do not say. Nothing else is drawn meanwhile. It shows nothing where standard
     error is no terminal.

@@ -1,7 +1,7 @@
 """The providers: who can compute, on what kind of device, with which packages; and whether they can run here.
 
 A new provider is a record in this table, a name in registry.yaml for every operator that it computes, and the modules
-named there in ops/FAMILY, which offer what `gradkern.call.ProviderModule` says. Asking imports neither Numba nor CUDA.
+named there in ops/FAMILY, each a `gradkern.call.ProviderModule`. Nothing here imports Numba or CUDA.
 """
 
 from __future__ import annotations
@@ -121,6 +121,6 @@ def _remedy(names: list[str]) -> str:
 
 def _installed(module: str) -> bool:
     try:
-        return in_own_thread(partial(find_spec, module)) is not None  # which imports the package around it
+        return in_own_thread(partial(find_spec, module)) is not None  # find_spec imports the package around it
     except ModuleNotFoundError:  # that package
         return False

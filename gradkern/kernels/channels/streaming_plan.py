@@ -84,7 +84,7 @@ def plan(
     elements         the number of elements of a channel's statistics; None: these are constants. If the call has
                      `counts`, the number of counts
     launches         1 or 2, for two passes
-    settings         for a batch norm's forward pass, which has no D: epsilon, momentum and correction, as bits
+    settings         for a batch norm's forward pass (it has no D): epsilon, momentum and correction, as bits
     message          the statistics are written as one message: mean, variance, m
     activation       as from with_alpha
 

@@ -33,7 +33,7 @@ class Reduction:
 
     terms     (x, p, r, totals, column) -> the two values of one element; see RowArithmetic for the arguments
     combine   (first, second, more, other) -> the two values of two parts of a row: their sums, unless given
-    identity  the values of no elements, of which `combine` takes no notice
+    identity  the values of no elements: `combine` with them returns the other part
     """
 
     terms: Callable[..., Any]
@@ -61,8 +61,8 @@ class RowArithmetic:
 
 
 def vector_access(types: RowsTypes, width: int, whole: bool, along: int) -> tuple[Callable[..., Any], ...]:
-    """Device functions of a thread's vectors of `width` elements, which are those of `along` columns and, if they are
-    whole, of no other row:
+    """Device functions for a thread's vectors of `width` elements. A vector covers `along` columns; if `whole`, all its
+    elements are of one row:
 
     load(words, place, a0, a1, a2)               the inputs' vectors at these addresses, into words[place:]
     unpack(x0, x1, x2, words, place)             their elements

@@ -1,4 +1,4 @@
-"""How a kernel of the row block runs: which threads have which elements, and which configs to take for a problem."""
+"""How a kernel of the row block runs: the mapping of elements to threads, and the configs for a problem."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _REGISTERS = 65536  # of a multiprocessor
 
 @dataclass(frozen=True, slots=True)
 class RowsConfig:
-    """Which threads have which elements of a row, for all rows alike.
+    """The mapping of a row's elements to threads, the same for all rows.
 
-    width     elements of a vector, which a thread reads and writes at once
+    width     elements of a vector, read and written at once by a thread
     lanes     threads side by side along what neighbours in memory are: a row, or `inner`; a power of two up to 32, or
               whole warps
     teams     without `inner`, rows of a block, each with its own lanes; with it, threads that share a row
@@ -77,7 +77,7 @@ class RowsConfig:
         return round_up(values * ITEMSIZE[types.compute], 16) if self.slots > 1 or self.cluster > 1 else 0
 
     def partial_bytes(self, types: RowsTypes) -> int:
-        """The same with what the blocks of a cluster send, which without `inner` are the warps' own."""
+        """The same with what the blocks of a cluster send; without `inner` these are the warps' own values."""
         if self.cluster == 1:
             return self.slot_bytes(types)
         return self.cluster_bytes(types) + (self.slot_bytes(types) if self.inner else 0)

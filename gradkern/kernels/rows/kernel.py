@@ -60,7 +60,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
 
     @device_function
     def inside_of(v: int, shift: int, columns: int) -> Any:
-        """The number of the vector's first element in the row, and which of its elements are the row's."""
+        """The number of the vector's first element in the row, and the bounds of its elements that are the row's."""
         start = int64(v) * WIDTH - shift
         low, high = int32(0), int32(WIDTH)
         if SHIFTED:

@@ -35,7 +35,7 @@ class RowArrays:
 def rows_plan(call: Call, builder: str, arrays: RowArrays, first: int, last: int) -> LaunchPlan | EmptyPlan:
     """The plan of a call whose rows have the axes from `first` to before `last`.
 
-    builder: "module:function" of (RowsTypes, RowsConfig), which calls rows_kernel or inner_kernel
+    builder: "module:function" of (RowsTypes, RowsConfig) that calls rows_kernel or inner_kernel
     """
     device = device_of(call)
     if 0 in call.outputs[arrays.outputs[0]].shape:

@@ -71,7 +71,7 @@ class RowsProblem:
 
     strides  bytes from row to row of the inputs, then of the outputs; from matrix to matrix where there is `inner`
     steps    bytes from element to element of a row; the element sizes without `inner`
-    width    elements of a vector, in which all arrays can be read and written
+    width    elements of a vector; all arrays can be read and written in such vectors
     shifted  without `inner`: vectors begin at multiples of their size, and rows anywhere between them
     """
 

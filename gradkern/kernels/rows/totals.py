@@ -109,7 +109,7 @@ def over_row(types: RowsTypes, config: RowsConfig, reduction: Reduction, number:
 
 
 def over_teams(types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int) -> Callable[..., None]:
-    """The device function combine(first, second, thread, lane, rank) of rows across memory, which changes the values of
+    """The device function combine(first, second, thread, lane, rank) for rows across memory. It changes the values of
     each of a thread's rows. number: of the reduction.
 
     Each row's parts are combined by one thread, and read by all that share it: were they combined by all, shared memory
