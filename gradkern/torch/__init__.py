@@ -5,9 +5,9 @@
 >>> gradkern.torch.tune(lambda: step(batch), repeats=5)
 >>> print(gradkern.torch.report())
 
-Three levels: `enable`, for every model as it is; functions and modules, where that cannot reach; `accelerate`, which
-puts those into a model. Importing it changes nothing, unless the environment variable GRADKERN_TORCH is 1, which
-enables with the defaults.
+Three levels: `enable`, for every model as it is; functions and modules, where that cannot reach; `accelerate`, to put
+those into a model. Importing this module changes nothing, unless the environment variable GRADKERN_TORCH is 1: then it
+calls `enable()`.
 
 Under torch.compile, backend="gradkern" computes in one pass what stands around norms: gradkern.torch.compile_backend.
 Other backends: with "aot_eager" all that `enable` took over is called; Inductor calls convolution_backward and nothing

@@ -18,7 +18,7 @@ class Derived:
 
 @cache
 def derived(name: str, *bases: type) -> type[Any]:
-    """The class of this name and these bases, the first of which is a Derived."""
+    """The class of this name and these bases. The first base is a Derived."""
     return type(name, bases, {"__module__": __name__})
 
 

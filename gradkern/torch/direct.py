@@ -1,5 +1,5 @@
-"""Operators of the registry for autograd functions: in eager called at once, as PyTorch's dispatcher, which a call of
-torch.ops.gradkern passes three times, costs the host more than all else that the call does.
+"""Operators of the registry for autograd functions, called in eager without PyTorch's dispatcher: a call of
+torch.ops.gradkern passes the dispatcher three times, at a higher cost for the host than all the rest of the call.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Direct:
     such as subclasses and those of function transforms. Inputs on the host are numbers and lists, given as attributes.
 
     outputs   the contract's, from the first on
-    searched  whether its kernels are chosen by a search, which heeds PyTorch's flags beside the policy in force
-    seen      gives all that is in force and part of a plan
+    searched  whether a search chooses its kernels; it depends on PyTorch's flags and on the policy in force
+    seen      returns all settings in force that are part of a plan
     """
 
     def __init__(self, name: str, outputs: tuple[str, ...], searched: bool = False) -> None:
@@ -185,10 +185,10 @@ class Direct:
 
     def _results(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
         found = found[: self._count]
-        return found + (None,) * (self._count - len(found))  # an appended output is there where it is asked for
+        return found + (None,) * (self._count - len(found))  # appended outputs come only where wanted
 
     def _remember(self, alike: Any, request: Request) -> None:
-        """Recognise the next call like this one, which found its plan, by itself."""
+        """Recognise the next call like this one here. This call has its plan."""
         found = shortcuts.known(request)
         if found is None:
             return

@@ -36,7 +36,7 @@ def flags() -> Flags:
 
 
 def is_autocast(kind: str) -> bool:
-    """Whether autocast is on for this kind of device. It never is for "meta", of which PyTorch must not be asked."""
+    """Whether autocast is on for this kind of device. It never is for "meta": PyTorch raises an error for that."""
     return kind != "meta" and torch.is_autocast_enabled(kind)
 
 

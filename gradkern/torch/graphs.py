@@ -36,7 +36,7 @@ def graphed(step: Callable[..., Any], *, warmup: int = 3, capture_error_mode: st
 
     The graph holds the kernels and scratch memory of gradkern as long as it lives. Models compiled with
     backend="gradkern", and those that `gradkern.torch.enable` serves, are captured alike; leave out
-    mode="reduce-overhead", which captures graphs of its own.
+    mode="reduce-overhead", as it captures graphs of its own.
 
     Raises DeviceError where there is no GPU or an input is elsewhere, ArgumentError for inputs unlike the first ones,
     ProviderError where the step cannot be captured.

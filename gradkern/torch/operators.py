@@ -160,8 +160,8 @@ def _empty(operator: Operator, output: Output, given: dict[str, Any], attributes
 
 
 def new_like(model: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """A tensor as the registry makes one for an output that is like this input: `strides.dense_like` says how it lies,
-    which of an input with gaps is not where torch.empty_like would have it.
+    """A tensor as the registry makes one for an output that is like this input: its strides are those of
+    `strides.dense_like`. For an input with gaps torch.empty_like would choose others.
     """
     made, shape = dtype or model.dtype, tuple(model.shape)
     one, other = (dtype_of(str(each).removeprefix("torch.")) for each in (model.dtype, made))

@@ -14,7 +14,7 @@ __all__ = ["Scriptable", "as_pytorchs", "class_but_for_gradkern", "traced"]
 def traced(module: nn.Module, *inputs: Any) -> Any:
     """The call of a module as one node of torch.fx's graph, as calls of torch.nn's modules are.
 
-    Raises ArgumentError where the first input, which is no tensor, is not torch.fx's proxy.
+    Raises ArgumentError where the first input is neither a tensor nor torch.fx's proxy.
     """
     if not isinstance(inputs[0], fx.Proxy):
         require_tensor(type(module).__name__, "input", inputs[0])

@@ -19,22 +19,22 @@ that no pattern need be found in a backward pass.
 
 Stages 2 and 3, inductor_graphs: around those operators, sums of two gradients (stage 2, gradient_sums.py), the sums of
 a norm's gradient that are gradients of biases (stage 2, bias_gradients.py) and copies of running statistics (stage 3,
-in_place_statistics.py) become part of them, and what Inductor computes for a batch norm's gradient lies as its input
-does (stage 3, layouts.py). The gradient of the filters of a network's first convolution, which has few channels, is
-gradkern's where 16 bits make PyTorch's slow (stage 3, few_channels.py). Beside them, small tables of costly functions,
-such as the cosines of rotary embeddings, are computed once, where Inductor would do it in every element that reads them
-(stage 3, tables.py).
+in_place_statistics.py) become part of them, and what Inductor computes for a batch norm's gradient has the strides of
+its input (stage 3, layouts.py). gradkern computes the gradient of the filters of a network's first convolution, with
+its few channels, where 16 bits make PyTorch's slow (stage 3, few_channels.py). Beside them, small tables of costly
+functions, such as the cosines of rotary embeddings, are computed once; Inductor would compute them for every element
+that reads them (stage 3, tables.py).
 
 Inductor's code calls the operators without PyTorch's dispatcher (generated_code.py, call_sites.py). All else is
 Inductor's, and so is what gates.py holds to be too small.
 
 mode and options are torch.compile's: mode="reduce-overhead" captures CUDA graphs. One option is added, "gradkern": True
-for every fusion whatever its size, a number of bytes from which they are made, or by the names in gates.py such a
-number, True or False; options={"gradkern": {"linear + gelu": False}}.
+for every fusion whatever its size, the least number of bytes for one, or by the names in gates.py such a number, True
+or False; options={"gradkern": {"linear + gelu": False}}.
 
 Left alone, with the reason in `gradkern.torch.report()`: batch norms that are in evaluation, whose momentum is None or
 that have no parameters or running statistics; additions of other shapes or types, or that write into what is added to;
-norms that autocast computes in another type; what needs no gradient; and calls of which dynamo_graph/proof.py cannot
+norms that autocast computes in another type; what needs no gradient; and calls where dynamo_graph/proof.py cannot
 prove that one operator does the same: for writes, other grad modes or unknown functions between them, for tensors that
 the operator saves and a later call writes, for strides. An operator saves biases, as code of Inductor's may: one that
 is written outside of the compiled model, between its two passes, raises an error where eager's has none. Second

@@ -1,8 +1,8 @@
 """Calls of gradkern's operators from Inductor's code, without PyTorch's dispatcher.
 
-Inductor would write `torch.ops.gradkern.NAME.default(...)`, and so pass the dispatcher on the way to a function of
-Python, which would find out at every call what is asked for. A call site knows: its arguments that are no tensors are
-in the code, and of tensors like those of an earlier call it has the plan. It returns what the operator returns.
+Inductor would write `torch.ops.gradkern.NAME.default(...)`: a call through the dispatcher to a function in Python that
+finds the plan anew at every call. A call site has the arguments that are no tensors in the code, and for tensors like
+those of an earlier call it has the plan. It returns what the operator returns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CallSite:
         if is_eager():
             asked = self._ask(*arguments)
             results = asked.answer()
-            if isinstance(asked, Asked):  # which one plan answers
+            if isinstance(asked, Asked):  # one plan answers it
                 self._remember(asked, tensors)
         else:  # a dispatch mode is to see the operator
             results = self._operator(*arguments)
@@ -76,7 +76,7 @@ class CallSite:
 class _Known:
     """Calls that are alike, and their plan, as long as the cache of plans has it. It keeps no input alive.
 
-    Compiled code knows which tensors share memory, so what is written in place is not looked for in what is read; and
+    Compiled code accounts for tensors that share memory, so nothing here compares what is written with what is read.
     AOTAutograd counts the versions of what it writes.
     """
 
@@ -100,12 +100,12 @@ class _Known:
         outputs, out = plan.call.outputs, asked.out or {}
         made = [name for name in outputs if name not in out]
         self._allocate, self._address = kind.allocator([outputs[name] for name in made]), torch.Tensor.data_ptr
-        # places among a call's tensors, behind which is what it makes
+        # places among a call's tensors, followed by what it makes
         given = {id(each): place for place, each in enumerate(tensors)}
         new = {name: len(tensors) + place for place, name in enumerate(made)}
         self._read = _picker([given[id(each)] for each in asked.tensors if each is not None])
         self._written = _picker([given[id(out[name])] if name in out else new[name] for name in outputs])
-        # places among what it makes, behind which is what stands for all else
+        # places among what it makes, followed by a placeholder for all else
         results = [made.index(name) if name in made else len(made) for name in asked.names]
         self._results = itemgetter(*results)
         self._unwanted = [tensors[0].new_empty(0)] if len(made) in results else []

@@ -23,7 +23,7 @@ class Finding:
     module   the name of the module where it begins; "" outside of any
     tensor   type and shape of what it computes
     reason   why it is left to Inductor; "" where gradkern computes it
-    matched  False: a norm that is part of nothing that could be one operator, which fusion names
+    matched  False: a norm that is part of nothing that could be one operator; `fusion` names the norm
     """
 
     fusion: str

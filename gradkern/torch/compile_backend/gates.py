@@ -20,7 +20,7 @@ __all__ = ["GATES", "Gate", "Gates", "gates_of", "hint"]
 
 @dataclass(frozen=True)
 class Gate:
-    """least: bytes of the input from which a fusion is made. why: the reason."""
+    """least: a fusion is made for inputs of so many bytes or more. why: the reason."""
 
     least: int
     why: str
@@ -63,7 +63,7 @@ class Gates:
 
     @property
     def key(self) -> str:
-        """What tells them apart, for the keys of caches."""
+        """What distinguishes them, for the keys of caches."""
         return f"{sorted(self._least.items())} {sorted(self._asked)}"
 
     def reason(self, fusion: str, x: torch.Tensor, doubt: str = "") -> str:

@@ -1,7 +1,7 @@
-"""What Inductor writes for gradkern's operators: calls of call sites, which stand ready beside its own kernels.
+"""What Inductor writes for gradkern's operators: calls of call sites, defined beside its own kernels.
 
-Inductor asks how to write the operators where it writes Python. Code in C++, such as AOTInductor's, calls the operators
-themselves, and so does all code of versions of PyTorch with which this was not tried: no promise covers the way.
+Inductor has a hook for operators where it writes Python. Code in C++, such as AOTInductor's, calls the operators
+themselves. So does all code with versions of PyTorch that this was not tried with: the hook is private.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["write_call_sites"]
 @cache
 def write_call_sites() -> None:
     """Let Inductor write them from now on, in this process."""
-    if tensor_guards() is None:  # without which a call site would recognise nothing
+    if tensor_guards() is None:  # without guards a call site recognises nothing
         return
     from torch._inductor.codegen.custom_extern_kernel_codegen import (  # pyright: ignore[reportMissingImports]
         CUSTOM_EXTERN_KERNEL_CODEGEN,

@@ -1,8 +1,7 @@
 """Convolution and batch norm as functions: for one place of a model, where `enable` would take every one of them.
 
-The forward pass of a convolution is PyTorch's, whose cuDNN is as fast, but for depthwise ones on a GPU, which are
-gradkern's own: for those of ConvNeXt-T and EfficientNet-B0, bfloat16 channels-last on an H200, PyTorch takes 1.1 to 3.6
-times as long.
+The forward pass of a convolution is PyTorch's, as its cuDNN is as fast; but depthwise ones on a GPU are gradkern's own:
+for those of ConvNeXt-T and EfficientNet-B0, bfloat16 channels-last on an H200, PyTorch takes 1.1 to 3.6 times as long.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
 
 
 def _of_axes(spatial: int, name: str, value: Any) -> Any:
-    """A number, or a tuple of them, which can be looked up."""
+    """A number, or a tuple of numbers: a key to look up."""
     if isinstance(value, (int, Integral)):
         return value
     try:
@@ -112,7 +111,7 @@ def _no_sizes(spatial: int, name: str, value: Any) -> ArgumentError:
 
 @lru_cache(maxsize=1024)
 def _asked(spatial: int, stride: Any, padding: Any, dilation: Any, groups: int) -> tuple[tuple[Any, ...], Any]:
-    """What aten is told, and the attributes of the registry's operators. One number is one for every axis."""
+    """The arguments of aten, and the attributes of the registry's operators. One number is one for every axis."""
     given = ("stride", stride), ("padding", padding), ("dilation", dilation)
     sizes = [_integers(spatial, *each) for each in given]
     strides, pads, dilations = (n * spatial if len(n) == 1 else n for n in sizes)
@@ -199,7 +198,7 @@ class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         running_mean, running_var, momentum, eps = rest
-        compiling = torch.compiler.is_compiling()  # which does not know what costs the host less
+        compiling = torch.compiler.is_compiling()  # torch.compile does not know the functions that cost the host less
         functions: Any = torch.ops.aten if compiling else torch
         cudnn = torch.backends.cudnn.enabled if compiling else torch._C._get_cudnn_enabled()
         y, mean, inv_std, *_ = functions._batch_norm_impl_index(

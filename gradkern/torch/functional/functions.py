@@ -203,7 +203,7 @@ def _wide(x: Tensor) -> torch.dtype:
 
 
 def _axis(x: Tensor, shape: tuple[int, ...]) -> Any:
-    """Where normalization begins, as the operators of gradients are told."""
+    """The axis where normalization begins, for the operators of gradients."""
     return (("axis", x.dim() - len(shape)),)
 
 
@@ -332,7 +332,7 @@ def invertible_layer_norm(
     zero, as some networks begin with, is no division by zero, and still learns.
 
     The result has the type of the input, under autocast too, and the parameters are converted to it. It has no second
-    derivative: the output does not tell how large the input was.
+    derivative: the input's size does not follow from the output.
 
     Raises ArgumentError, DTypeError, ShapeError and AttributeValueError for what does not fit.
     """

@@ -42,7 +42,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
 
 
 def require_activation(function: str, activation: Any) -> None:
-    """Raise AttributeValueError, which is a ValueError, for one that there is not."""
+    """Raise AttributeValueError, a ValueError, for an unknown activation."""
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise AttributeValueError(f"{function}: activation is {activation!r}; expected one of {known}")

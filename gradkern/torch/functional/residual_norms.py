@@ -1,6 +1,6 @@
-"""Layer norm and RMSNorm of a sum, which is given out too: the addition and the norm in one pass each way.
+"""Layer norm and RMSNorm of a sum, with the sum as a second result: the addition and the norm in one pass each way.
 
-The sum's gradient, which comes past the norm, is added to the norm's inside the operator of the gradient.
+The operator of the gradient adds the gradient that reaches the sum past the norm.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Acceleration:
         what: Mapping[str, str] | None = None,
         **attributes: object,
     ) -> None:
-        """Give the module another class, and these attributes, which are none of its parameters or buffers.
+        """Give the module another class, and these attributes. They are neither parameters nor buffers.
 
         what   what becomes something else by that, and what it becomes; by default the module
         """
@@ -101,8 +101,8 @@ def accelerate(
     - in an nn.Sequential, and subclasses that call their children as it does, such as torchvision's ConvNormActivation,
       nn.Linear followed by nn.GELU is computed as one, and in training nn.BatchNorm1d, 2d and 3d followed by nn.ReLU,
       nn.LeakyReLU or nn.SiLU; in torchvision's ResNets with the addition between; and timm's BatchNormAct2d. The module
-      around the pair gets another class, which looks at every call at what it calls then: modules that were replaced,
-      as by a conversion to SyncBatchNorm, or hooked since are called as PyTorch calls them;
+      around the pair gets another class. It checks at every call what it is about to call: modules that were replaced
+      since, as by a conversion to SyncBatchNorm, or hooked are called as PyTorch calls them;
     - depthwise convolutions are gradkern's forward, too;
     - nn.SyncBatchNorm sends one message each way, see SyncBatchNorm;
     - with autocast="input" layer norms and RMSNorms keep 16 bits under autocast, where PyTorch goes to float32;
@@ -112,7 +112,7 @@ def accelerate(
     torch.fx and torch.jit.trace see the model as it was. torch.jit.script puts PyTorch's own modules into it, in place
     of those that it has other classes of: script a copy.
 
-    filter   of module and name, which to look at; by default all
+    filter   a predicate of module and name: the modules to consider; by default all
 
     Raises RuntimeError for a model that fully_shard has wrapped: call this before it; ArgumentError and
     AttributeValueError for options that are none.

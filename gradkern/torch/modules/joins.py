@@ -1,10 +1,10 @@
 """Pairs of modules that are computed as one: a batch norm and the activation behind it, maybe with an addition between,
 and a linear layer and its GELU.
 
-Both modules stay what they are. The module that calls one after the other has another class, which looks at every call
-at what it has in both places then: modules that were replaced, hooked or given a forward of their own are called as
-PyTorch would, and so is everything in evaluation, where torch.compile, torch.fx or torch.jit look, and where hooks of
-all modules are.
+Both modules stay what they are. The module that calls one after the other gets another class. It checks at every call
+what it has in both places then: modules that were replaced, hooked or given a forward of their own are called as
+PyTorch would. So is everything in evaluation, under torch.compile, torch.fx or torch.jit, and while there are hooks for
+all modules.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ _TORCHVISIONS: dict[str, tuple[type, tuple[str, ...]]] = {
 
 
 def joining(module: nn.Module) -> type[nn.Module]:
-    """The class with which a module that has pairs computes them as one."""
+    """The class of a module that computes its pairs as one."""
     kind = type(module)
     if issubclass(kind, Joining):
         return kind

@@ -257,7 +257,7 @@ def _no_script(name: str) -> str:
 
 
 def known_autocast(name: str, autocast: Any) -> str | None:
-    """The option `autocast` of a class or function. Raises AttributeValueError, which is a ValueError."""
+    """The option `autocast` of a class or function. Raises AttributeValueError, a ValueError."""
     if autocast not in (None, "input"):
         raise AttributeValueError(f'{name}: autocast is {autocast!r}; expected "input" or None')
     return autocast

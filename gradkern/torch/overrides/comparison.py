@@ -1,5 +1,5 @@
 """Whether gradkern's kernels pay: both they and PyTorch's are timed on random data, on the device and on the host. On a
-CPU, which is both, all time counts as the device's.
+CPU, both at once, all time counts as the device's.
 
 A step is as slow as the slower of device and host. So a call is left to PyTorch unless it gains more on the device than
 it costs on the host; and so is a whole operator where what its calls of a step gain is less than what the way through
@@ -23,7 +23,7 @@ __all__ = ["Comparison", "Cost", "Verdicts", "compare", "follow", "leave_short",
 
 _CALLS, _ROUNDS = 8, 3
 _AHEAD = 4_000_000
-"""Cycles for which the device sleeps, so that the host is done with a round of calls before the first of them runs."""
+"""Cycles that the device sleeps, so that the host has issued a round of calls before the first of them runs."""
 
 
 @dataclass(frozen=True)

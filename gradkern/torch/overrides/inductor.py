@@ -49,7 +49,7 @@ def leave_whole(groups: tuple[str, ...]) -> None:
 
 @cache
 def _digest() -> str:
-    """Of this module, which decides how compiled code calls what is left whole."""
+    """The digest of this module: it decides how compiled code calls what is left whole."""
     return sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 
 
@@ -64,8 +64,8 @@ def _let_inductor_call(operators: list[Any]) -> None:
 def _in_one_order(node: Any, *args: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a norm's call with gradient and input in C order, or both channels-last if the input is.
 
-    Inductor takes the order of the result from a decomposition, which follows the gradient's. PyTorch's kernels follow
-    the input's, in C order if it is neither of both: where the two differ, compiled code ends in an AssertionError.
+    Inductor takes the order of the result from a decomposition, and that follows the gradient's. PyTorch's kernels
+    follow the input's, or C order if it is neither: where the two differ, compiled code raises an AssertionError.
     """
     kernel: Any = import_module("torch._inductor.ir").ExternKernel
     is_first = node.target is torch.ops.aten.cudnn_batch_norm_backward.default  # the input among the arguments

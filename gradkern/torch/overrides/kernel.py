@@ -35,9 +35,8 @@ _planning = locks.reentrant_lock()  # a search that times kernels must have the 
 class Kernel:
     """One aten operator at one dispatch key.
 
-    The first call of a signature is answered by PyTorch's kernel, which shows what results look like. Once there is a
-    plan for it, all others are gradkern's. Nothing is planned in a call unless the options say so, and nothing while a
-    graph is captured.
+    PyTorch's kernel answers the first call of a signature: this shows what results look like. Once there is a plan for
+    it, gradkern answers. Nothing is planned in a call unless the options say so, and nothing while a graph is captured.
     """
 
     def __init__(self, translation: Translation, key: str) -> None:
@@ -75,7 +74,7 @@ class Kernel:
         self._active = True
 
     def disable(self) -> None:
-        """Hand every call on to PyTorch's kernel until the next `enable`, which finds plans and verdicts as they are.
+        """Pass every call on to PyTorch's kernel until the next `enable`. Plans and verdicts are kept.
 
         The override stays: PyTorch's table of kernels is not safe to change while other threads train.
         """
@@ -186,7 +185,7 @@ class Kernel:
         """Answer a call of a kind not met before by PyTorch's kernel, and learn what it is."""
         answer = self.override.original(keys, *args, **named)
         if len(set(map(id, tensors))) < len(tensors):
-            return answer  # a tensor given twice, of which nothing need be remembered
+            return answer  # a tensor given twice: such a call is not remembered
         question, reason = None, ""
         try:
             question = asked(self.translation.request(*args, **named), tensors, answer)

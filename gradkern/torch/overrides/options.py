@@ -1,4 +1,4 @@
-"""What `enable` may be told."""
+"""The options of `enable`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUPS = ("layer_norm", "rms_norm", "batch_norm", "conv", "gelu", "softmax")
 """What users call the operators that can be taken over."""
 
 _DECOMPOSED = ("layer_norm", "rms_norm", "batch_norm", "gelu")
-"""Those that Inductor takes apart unless it is told not to."""
+"""Those that Inductor decomposes unless the option `inductor` names them."""
 
 MIN_BYTES = {
     **dict.fromkeys(("layer_norm", "rms_norm", "batch_norm", "softmax"), 1 << 20),

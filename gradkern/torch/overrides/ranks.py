@@ -1,4 +1,4 @@
-"""What processes of torch.distributed tell each other, so that all run the same kernels. Alone, one is the first."""
+"""What processes of torch.distributed exchange so that all run the same kernels. A single process is the first."""
 
 from __future__ import annotations
 

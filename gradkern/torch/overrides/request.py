@@ -78,7 +78,7 @@ class Translation:
     split     of a call's arguments, the tensors that are read and all else that decides what is computed; equal ones of
               these come with equally many tensors
     request   of a call's arguments, what is asked of gradkern; raises Declined
-    searched  the last of all else are PyTorch's flags, which a search heeds
+    searched  the last of all else are PyTorch's flags; a search depends on them
     gainless  of what a call asks for (signatures.Asked), the microseconds of PyTorch's kernels up to which calls like
               it have never gained what they cost the host
     """
@@ -107,6 +107,6 @@ def in_order_of(tensor: torch.Tensor) -> View:
 
 
 def require_cudnn(x: torch.Tensor) -> None:
-    """Raise Declined where a search may find an engine of cuDNN, which PyTorch is told not to use."""
+    """Raise Declined where a search may find an engine of cuDNN and PyTorch has cuDNN disabled."""
     if x.is_cuda and not torch._C._get_cudnn_enabled():
         raise Declined("torch.backends.cudnn.enabled is False")

@@ -31,7 +31,7 @@ def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
     kind = device_arrays().torch_kind(int(asked.device.removeprefix("cuda:")))
     made = dict(asked.outputs)
     allocate = kind.allocator([made[name].tensor for name in order])
-    # aten's results, by their places among what is made, behind which is None for all else
+    # aten's results, by their places among the arrays that are made; the place behind them is None, for all else
     places = {made[name].place: index for index, name in enumerate(order)}
     results_of = itemgetter(*[places.get(place, len(order)) for place in range(asked.results)])
     stream, execute, address = kind.stream, execution(plan), torch.Tensor.data_ptr

@@ -19,7 +19,7 @@ from gradkern.torch.overrides.timing import Timer
 __all__ = ["Asked", "Result", "Signature", "Source", "asked", "derived", "random_args", "recogniser"]
 
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-_COUNTS = torch.int32  # the type of numbers of elements, which for a call that only takes time may be 1
+_COUNTS = torch.int32  # the type of numbers of elements; for a call that is only timed they may be 1
 _ALIGNMENT = 16  # of what PyTorch allocates, at least; a call with other addresses is PyTorch's
 
 
@@ -34,7 +34,7 @@ class Result:
 
 
 Source = int | tuple[Callable[..., torch.Tensor], tuple[int, ...]] | Constant
-"""Where an input comes from: its place among the call's tensors; what computes it of which of them; a constant."""
+"""Where an input comes from: its place among the call's tensors; a function and its tensors' places; a constant."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _randoms(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def recogniser(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool]:
-    """Tells whether other tensors are like these: class, dispatch keys, type, device, shape, strides, gradient."""
+    """Checks whether other tensors are like these: class, dispatch keys, type, device, shape, strides, gradient."""
     guards = tensor_guards()
     if guards is not None:  # one look of PyTorch's own at all of them, in the time of two attributes
         return guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check  # None: all of them count

@@ -1,4 +1,4 @@
-"""What an operator's calls pay in a whole training step, which is timed with gradkern's kernels and with PyTorch's.
+"""What an operator's calls gain in a whole training step: it is timed with gradkern's kernels and with PyTorch's.
 
 Times of single calls cannot show it: what a call costs on the host counts only where the device waits for the host, and
 between other work that is more than in a row of such calls.
@@ -26,7 +26,7 @@ than they cost the host as well; or PyTorch all of them.
 def compare_steps(
     kernels: Iterable[Kernel], calls: Mapping[Signature, int], step: Callable[[], Any], repeats: int
 ) -> None:
-    """Of every operator choose the way with which steps are clearly shortest, of those with the most calls first.
+    """For every operator, those with the most calls first, choose the way that makes steps clearly shortest.
 
     calls     how often each signature came in a step
     repeats   steps in each of two turns of each way, after one with each

@@ -52,7 +52,7 @@ def enable(
 ) -> None:
     """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
 
-    ops         which: any of "layer_norm", "rms_norm", "batch_norm", "conv", "gelu", "softmax"; by default all
+    ops         any of "layer_norm", "rms_norm", "batch_norm", "conv", "gelu", "softmax"; by default all
     devices     "cuda", "cpu" or both
     min_bytes   inputs of fewer bytes are PyTorch's: one number, or by operator; by default where the kernel's time is
                 likely to outweigh the host's
@@ -60,21 +60,21 @@ def enable(
                 of a kind warns; "raise", a ProviderError comes out of backward()
     plan        when kernels are chosen and compiled: "tune", in `tune(step)` and nowhere else, so that no step waits;
                 "now", in the first call of a kind, which may take seconds. Never while a graph is captured
-    inductor    which of "layer_norm", "rms_norm", "batch_norm", "gelu" a model compiled by Inductor calls too. By
-                default none: it decomposes them and fuses them with their neighbours, which a call ends. Convolutions
-                it always calls. A change compiles anew what this process has compiled (torch.compiler.reset)
-    timed       let `report` tell how long calls take on the device, gradkern's and PyTorch's; costs some us a call
+    inductor    those of "layer_norm", "rms_norm", "batch_norm", "gelu" that a model compiled by Inductor calls too. By
+                default none: it decomposes them and fuses them with their neighbours, and a call prevents that. It
+                always calls convolutions. A change recompiles what this process has compiled (torch.compiler.reset)
+    timed       let `report` show how long calls take on the device, gradkern's and PyTorch's; costs some us a call
     only_faster  `tune` times gradkern's kernels and PyTorch's for each kind of call, on random data, and leaves to
                 PyTorch those that do not gain more on the device than they cost on the host, and a whole operator
                 where that is better for the step. False takes all that has a plan; so do plan="now" and
                 on_refusal="raise"
 
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
-    second call changes the options. Spawned processes have to call it for themselves. What AOTInductor, or Inductor's
-    cpp_wrapper, compiles calls C functions, which may go past it.
+    second call changes the options. Spawned processes have to call it for themselves. Code compiled by AOTInductor, or
+    with Inductor's cpp_wrapper, calls C functions and may bypass it.
 
-    Raises ArgumentError for an option that is none, and ProviderError where this PyTorch has no kernels for a device;
-    what was in force before stays in force.
+    Raises ArgumentError for an unknown option, and ProviderError where this PyTorch has no kernels for a device; the
+    options in force do not change then.
     """
     options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster)
     tensor_guards()  # tried out now, not in a step
@@ -110,8 +110,8 @@ def disable() -> None:
     """Let PyTorch's own kernels answer again. Plans, and what `tune` has left to PyTorch, are kept for the next
     `enable`.
 
-    gradkern stays in front of PyTorch's kernels and hands every call on to them, which costs the host 3 us: to take it
-    out while other threads train is not safe.
+    gradkern stays in front of PyTorch's kernels and passes every call on to them, at 3 us of the host's time: removing
+    it while other threads train is not safe.
     """
     with _changing:
         for kernel in _kernels():
@@ -122,7 +122,7 @@ def disable() -> None:
 
 def _leave_whole(groups: tuple[str, ...]) -> None:
     if groups != (_options[0].inductor if _options else ()):
-        from gradkern.torch.overrides.inductor import leave_whole  # imports Inductor, which few need
+        from gradkern.torch.overrides.inductor import leave_whole  # here: it imports Inductor, and few need it
 
         leave_whole(groups)
 
@@ -156,18 +156,18 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
     repeats  then run more steps, 4 repeats + 2 or 6 repeats + 3 for each operator, in turns with gradkern's kernels and
              with PyTorch's, and leave an operator to PyTorch unless steps are clearly shorter with gradkern's. Each of
              them trains the model. 5 show what single calls cannot: whether the host bounds the step, as with small
-             batches, or the device, so that calls pay which gain less there than they cost the host
+             batches, or the device. Where the device does, calls pay even if they gain less than they cost the host
 
     The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
-    backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: with
-    mode="reduce-overhead", which captures the second step or a later one, in the first.
+    backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: in the first step with
+    mode="reduce-overhead", as that captures the second or a later one.
 
-    Nothing is in flight on the device meanwhile. Searches that other calls of gradkern have put off are made, too, as
+    Nothing is in flight on the device meanwhile. Searches that other calls of gradkern have deferred are made, too, as
     by `gradkern.tune()`. Under torch.distributed the first rank searches, then the others, who read what it found: all
     have to call it, with as many repeats. Kernels leave multiprocessors to NCCL's where the group is there by then.
 
     Raises ProviderError where neither is in use, and ArgumentError for a step that is no function, for repeats below 0,
-    or where `enable` was not called, or told to take all that has a plan.
+    or where `enable` was not called, or takes every call that has a plan.
     """
     if not callable(step):
         raise ArgumentError(f"tune: step is a {type(step).__name__}; expected a function without arguments")

@@ -1,7 +1,7 @@
 """Small messages between the processes of a group: everybody's numbers, or their sum.
 
 In eager they are collectives of the process group, on the stream that is current where its backend can; elsewhere
-functional ones, which torch.compile knows, at more of the host's time. Where GPUs of one machine can read each other's
+functional ones: torch.compile knows them, but they cost the host more. Where GPUs of one machine can read each other's
 memory, one kernel that does so is another way (torch.distributed's symmetric memory): it needs no thread of NCCL's and
 a tenth of the host's time. Where everybody's numbers are wanted, they are put side by side there, each process's in a
 row that is zero in every other process, and the rows added up: so all get the same bits, in whichever order that kernel
@@ -163,7 +163,7 @@ class _Memory:
     stream: int | None
 
     def claim(self) -> None:
-        """Wait for the exchanges of another stream, which may still use this memory."""
+        """Wait for the exchanges of another stream: they may still use this memory."""
         stream = _current_stream(self.whole)
         if stream != self.stream and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize(self.whole.device)
@@ -203,7 +203,7 @@ def _of_all(mine: Any, group: Any) -> list[Any]:
 
 
 def _machine() -> tuple[str, str]:
-    """Its name and, as names of containers repeat, which start of its kernel this is."""
+    """Its name and, as names of containers repeat, the id of this boot of its kernel."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return platform.node(), boot.read_text() if boot.exists() else ""
 

@@ -115,8 +115,8 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         """Make every batch norm in the module one of these, in place, with its parameters, buffers and hooks. Returns
         the module.
 
-        A class of which they are subclasses stays theirs: its forward pass is called, and has the synchronised norm
-        where it calls super().forward(...). timm's BatchNormAct2d keeps its activation, a LazyBatchNorm2d is lazy.
+        Instances of subclasses keep their class: its forward pass is called, and its super().forward(...) is the
+        synchronised norm. timm's BatchNormAct2d keeps its activation, and a LazyBatchNorm2d stays lazy.
 
         Raises ArgumentError, and changes nothing, for a batch norm whose forward pass does not call its base class's.
         """
@@ -132,7 +132,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 class _LazySyncBatchNorm(nn.modules.batchnorm._LazyNormBase, SyncBatchNorm):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """One whose number of channels the first input tells."""
+    """One that takes its number of channels from the first input."""
 
     cls_to_become = SyncBatchNorm  # pyright: ignore[reportAssignmentType]
 
@@ -149,7 +149,7 @@ _LAZY = frozenset({nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d})
 
 
 def _synchronised(cls: type[SyncBatchNorm], norm: nn.Module, name: str) -> type:
-    """The class with which a batch norm is one over all processes."""
+    """The class that makes a batch norm one over all processes."""
     kind = type(norm)
     if "forward" in vars(norm):
         raise ArgumentError(f"SyncBatchNorm: a forward of its own has been put into {name or 'the module'}")
@@ -160,7 +160,7 @@ def _synchronised(cls: type[SyncBatchNorm], norm: nn.Module, name: str) -> type:
     known = class_but_for_gradkern(norm)
     if known.__module__.startswith("timm.") and known.__name__ in ("BatchNormAct2d", "SyncBatchNormAct"):
         return _SyncBatchNormAct
-    if issubclass(kind, SyncBatchNorm | nn.SyncBatchNorm):  # which are synchronised as they are
+    if issubclass(kind, SyncBatchNorm | nn.SyncBatchNorm):  # synchronised already
         return kind
     for each in kind.__mro__[: kind.__mro__.index(nn.modules.batchnorm._BatchNorm)]:
         if "forward" in vars(each) and not _calls_base(vars(each)["forward"]):
@@ -192,7 +192,7 @@ def _flag(symmetric_memory: Any) -> bool | None:
 
 
 def _group_of(group: Any) -> Any:
-    """The process group over which to synchronise; None where there is nobody to do so with."""
+    """The process group to synchronise over; None without other processes."""
     if not dist.is_available() or not dist.is_initialized():
         return None
     found: Any = group or dist.group.WORLD
@@ -271,7 +271,7 @@ def _message(x: Tensor) -> Tensor:
     count = x.numel() // channels
     if not count:
         return x.new_zeros(2 * channels + 1, dtype=wide)
-    variance, mean = torch.var_mean(x.to(wide), _reduced(x), correction=0)  # which is fused where it is plain
+    variance, mean = torch.var_mean(x.to(wide), _reduced(x), correction=0)  # torch.compile fuses it
     return torch.cat((mean, variance, filled(mean, (1,), count, wide)))
 
 

@@ -1,8 +1,9 @@
 """A SyncBatchNorm's steps on a GPU in eager, prepared: its plans, the arrays that they write and its messages are
 looked up once for all calls that are alike. What is left of a call for the host is a guard, launches and messages.
 
-Forward: the statistics of this part, written as a message; everybody's; their merge, which moves the running statistics
-too; the output. Backward: the sums of this part as gradients and as a message; those of all; the gradient of the input.
+Forward: the statistics of this part, written as a message; those of all processes; their merge, and the new running
+statistics; the output. Backward: the sums of this part as gradients and as a message; those of all; the gradient of
+the input.
 """
 
 from __future__ import annotations
@@ -185,8 +186,8 @@ class _Known(Generic[Steps]):
     def find(
         self, group: Any, key: Any, given: tuple[Tensor | None, ...]
     ) -> tuple[Steps | None, tuple[int, ...]] | None:
-        """The steps, None where none are prepared for such tensors, and the tensors' addresses; None for tensors for
-        which none can be.
+        """The steps, None where none are prepared for such tensors, and the tensors' addresses; None where no steps can
+        be prepared for them.
         """
         tensors = tuple([each for each in given if each is not None])
         for guard, steps in self._of.get(group, {}).get(key, ()):

@@ -151,7 +151,7 @@ def _replace(graph: fx.Graph, chain: _Chain, call: dict[str, Any], x: torch.Tens
         made = graph.call_function(FORWARD, (call["input"], *weights, *more))
         y = graph.call_function(operator.getitem, (made, 0))
         for place, name in ((1, "running_mean"), (2, "running_var")):
-            # Batch norms write them without counting a version, which may be saved for another call's gradient.
+            # Batch norms write them without a new version: another call may have saved the version for its gradient.
             buffer = graph.call_function(getattr, (call[name], "data"))
             buffer.meta = dict(call[name].meta)
             graph.call_method("copy_", (buffer, graph.call_function(operator.getitem, (made, place))))

@@ -1,6 +1,6 @@
-"""Stage 1: 3-D convolutions of 16 bits, and what lies between them, with channels last in memory.
+"""Stage 1: 3-D convolutions of 16 bits, and the operators between them, with channels last in memory.
 
-cuDNN computes such convolutions with channels last and turns over what lies otherwise, before and after each of them:
+cuDNN computes such convolutions with channels last and transposes all other tensors, before and after each of them:
 in a step of a 3-D U-Net that took a third of the time. Inductor chooses the order for 2-D convolutions alone. Here what
 comes to a convolution with channels first is brought into the other order once, all that only passes it on keeps that,
 and whatever else reads it, the model's results among them, gets the order that it would have had.
@@ -85,7 +85,7 @@ def _is_volume(node: fx.Node) -> bool:
 
 
 def _hindrance(graph: fx.Graph, fusion: Fusion) -> str:
-    """What would have the order changed back and forth, or could tell that it has changed; "" without such. A copy in
+    """What would have the order changed back and forth, or depends on it; "" without such. A copy in
     another order stands for a volume: nothing may write the one and read the other.
     """
     convolved = _convolved(graph)
@@ -125,7 +125,7 @@ def _doubt(graph: fx.Graph) -> str:
 
 
 def _turned(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
-    """Put in what changes the order, and tell which nodes have channels last now."""
+    """Insert the changes of order. Returns the nodes that have channels last now."""
     last: set[fx.Node] = set()
     for node in list(graph.nodes):
         volumes = [each for each in node.all_input_nodes if _is_volume(each)]
@@ -154,7 +154,7 @@ def _had_channels_first(node: fx.Node) -> bool:
 
 
 def _ordered(graph: fx.Graph, x: fx.Node, order: torch.memory_format) -> fx.Node:
-    # Not `contiguous`, which leaves the strides of one channel, that a convolution takes for channels first.
+    # Not `contiguous`: it leaves the strides of one channel, and a convolution takes those for channels first.
     made = graph.call_method("to", (x,), {"memory_format": order})
     made.meta = dict(x.meta)
     return made

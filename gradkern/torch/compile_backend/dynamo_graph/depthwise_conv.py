@@ -63,6 +63,6 @@ _ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's are faster
 
 
 def _cast(graph: fx.Graph, node: Any, dtype: torch.dtype) -> Any:
-    """The tensor in this type, which autocast has chosen for the convolution."""
+    """The tensor in this type, autocast's choice for the convolution."""
     found = value(node)
     return node if found is None or found.dtype == dtype else graph.call_method("to", (node, dtype))

@@ -29,7 +29,7 @@ class Fusion:
         return self._gates.reason(name, x, doubt)
 
     def taken(self, name: str, node: fx.Node, x: torch.Tensor | None) -> None:
-        """Report what is fused, which begins with this call."""
+        """Report a fusion that begins with this call."""
         self.left(name, node, x, "")
 
     def left(self, name: str, node: fx.Node, x: torch.Tensor | None, reason: str) -> None:

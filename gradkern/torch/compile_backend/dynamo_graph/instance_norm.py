@@ -1,8 +1,8 @@
 """Stage 1: F.instance_norm by the statistics of its input, with the activation behind it and without the bias of the
 convolution before it, as one operator.
 
-PyTorch computes it as a batch norm of batch times channels, for which channels have to come first in memory. Where
-channels_last_3d.py has brought them last, Inductor's reductions reach a quarter of the bandwidth, and gradkern's all.
+PyTorch computes it as a batch norm of batch times channels, so channels have to come first in memory. Where
+channels_last_3d.py has moved them last, Inductor's reductions reach a quarter of the bandwidth, and gradkern's all.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ CONVS = (
 
 
 def _without_bias(x: fx.Node, norm: fx.Node, fusion: Fusion) -> fx.Node | None:
-    """Take the bias, which the norm takes away again, off the convolution that feeds it alone. Returns the bias."""
+    """Remove the bias of a convolution that only feeds the norm: the norm cancels it. Returns the bias."""
     bias = arguments(x, "input", "weight", bias=None)["bias"] if x.target in CONVS else None
     if bias is None or only_user(x) is None or fusion.proof.other_modes(x, norm):
         return None
@@ -125,7 +125,7 @@ def _parameter(graph: fx.Graph, given: Any, x: torch.Tensor, fill: float) -> Any
 
 
 def _as_group_norm(graph: fx.Graph, node: fx.Node, x: torch.Tensor, call: dict[str, Any]) -> None:
-    """As the group norm of so many groups as channels, which are the same numbers in any order in memory."""
+    """As the group norm with a group for each channel: the same numbers, with channels in any order in memory."""
     tensors: list[Any] = [call[name] for name in ("input", *_FILLS)]
     with graph.inserting_before(node):
         if x.element_size() == 2:  # as autocast would, but that gives the result that type, too

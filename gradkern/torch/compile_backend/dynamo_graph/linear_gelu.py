@@ -64,8 +64,8 @@ class _Linear(NamedTuple):
 
 
 def _linear(product: Any) -> _Linear | None:
-    """The linear layer that this is the result of: F.linear, or transformers' Conv1D, which is torch.addmm of a matrix
-    and a view of the result. None for all else.
+    """The linear layer that this is the result of: F.linear, or transformers' Conv1D (torch.addmm of a matrix and a
+    view of the result). None for all else.
     """
     if not isinstance(product, fx.Node):
         return None

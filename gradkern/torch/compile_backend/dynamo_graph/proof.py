@@ -28,7 +28,7 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import replaces
 __all__ = ["Proof", "memory", "name_of"]
 
 _C: Any = torch._C  # pyright: ignore[reportPrivateImportUsage]
-_STATISTICS = {"running_mean", "running_var"}  # which PyTorch's schemas do not say that batch norms write
+_STATISTICS = {"running_mean", "running_var"}  # batch norms write them, though PyTorch's schemas do not say so
 _IN_PLACE = {getattr(operator, name) for name in dir(operator) if name.startswith("i") and name[1:] in dir(operator)}
 _IN_PLACE |= {operator.setitem, operator.delitem}
 _NAMESPACES = {"torch", *[f"torch._C._{name}" for name in ("nn", "linalg", "fft", "special", "sparse", "nested")]}
@@ -45,11 +45,11 @@ _PURE = {
 _PURE_METHODS = {"float", "double", "half", "bfloat16", "long", "int", "short", "bool", "type", "tolist", "nelement"}
 _EXCHANGES_MEMORY = {"set_", "resize_"}
 _OPENS, _CLOSES = ("_increment_nesting", "_enter_dual_level"), ("_decrement_nesting", "_exit_dual_level")
-"""How the names of functions end between which the calls are of a transform of torch.func, or of forward-mode AD."""
+"""The ends of names of functions that open and close a transform of torch.func, or forward-mode AD."""
 
 
 class _Modes(NamedTuple):
-    """What is in force where a call is made. unknown: the last call before it of which nobody knows what it changes."""
+    """The modes in force at a call. unknown: the last call before it whose effects on the modes are not known."""
 
     grad: bool | None = None
     autocast: tuple[Any, ...] = ()
@@ -94,8 +94,8 @@ class Proof:
         saves: Iterable[Any] = (),
         results: Mapping[fx.Node, torch.Tensor] = MappingProxyType({}),
     ) -> str:
-        """Why the nodes, what all of which but the last compute only they use, may not become one call in the place of
-        one of them; "" if they may.
+        """Why the nodes may not become one call in the place of one of them; "" if they may. Only these nodes use what
+        all but the last of them compute.
 
         reads    the tensors that the call is given
         writes   those of them that it writes

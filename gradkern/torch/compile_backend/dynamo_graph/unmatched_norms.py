@@ -34,7 +34,7 @@ def candidates(graph: fx.Graph) -> dict[fx.Node, str]:
 
 
 def report(norms: dict[fx.Node, str], fusion: Fusion) -> None:
-    """Report those that are there yet, of which no pass has said anything."""
+    """Report those that are left and that no pass has reported."""
     for node, name in norms.items():
         if not node._erased and node not in fusion.reported:
             fusion.unmatched(name, node)

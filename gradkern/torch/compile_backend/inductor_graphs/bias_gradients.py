@@ -1,7 +1,7 @@
 """Stage 2, in the graph of both passes: a bias's gradient comes from the norm's backward pass that has its terms.
 
-A linear layer whose output is added to a residual stream has a bias whose gradient is a sum over rows: of the gradient
-of the stream, which the backward pass of the next norm behind the addition makes, and can add up as it does.
+A linear layer whose output is added to a residual stream has a bias whose gradient is the sum over rows of the stream's
+gradient. The backward pass of the next norm behind the addition computes that, and can sum it as it does.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _has_columns(node: fx.Node, count: Any) -> bool:
 
 
 def _sum_of(graph: fx.Graph, backward: Any) -> fx.Node:
-    """The sum over rows that the norm's backward pass makes, once it is asked for it."""
+    """The sum over rows from the norm's backward pass, with the mask changed to compute it."""
     *tensors, mask = backward.args
     place = len(mask) - 1
     if not mask[place]:
@@ -90,7 +90,7 @@ def _replace(graph: fx.Graph, node: fx.Node, made: fx.Node, copied: bool) -> Non
             made = _made_of(made, _convert, value.dtype)
         elif copied:
             made = _made_of(made, _aten.clone.default)
-    # Inductor keeps a copy between two results, which it knows by the storages of these values.
+    # Inductor keeps a copy between two results; it compares the storages of these values to find them.
     made.meta["val"] = value
     node.replace_all_uses_with(made)
     graph.erase_node(node)

@@ -1,4 +1,4 @@
-"""Stage 3, in the backward graph: how tensors that Inductor computes lie in memory where it matters to who reads them.
+"""Stage 3, in the backward graph: the strides of tensors that Inductor computes, where they matter to their readers.
 
 What Inductor computes itself it lays out as it likes: behind an average over positions, say, in C order, though all
 else is channels-last. A batch norm's kernels want one order for all, and would copy. A 3-D convolution's gradient is
@@ -26,7 +26,7 @@ def agree(graph: fx.Graph) -> None:
         x: Any = node.args[_INPUT]
         strides = x.meta["val"].stride()
         if x.op != "placeholder" or not all(isinstance(each, int) for each in strides):
-            continue  # what the graph computes lies as Inductor decides later
+            continue  # Inductor decides later on the strides of what the graph computes
         with graph.inserting_before(node):
             for place in _OTHERS:
                 each: Any = node.args[place]

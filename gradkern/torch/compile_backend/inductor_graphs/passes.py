@@ -1,4 +1,4 @@
-"""Stages 2 and 3: passes over Inductor's graphs, which look at gradkern's own operators, and at tables.
+"""Stages 2 and 3: passes over Inductor's graphs. They change only gradkern's own operators, and tables.
 
 They stand beside what another library has put in the same places, and what they do is part of the keys of PyTorch's
 caches: the files of this folder and gradkern's version, since a backward pass that is registered for an operator is in
@@ -73,7 +73,7 @@ class _After(CustomGraphPass):
         self._after(graph)
 
     def uuid(self) -> Any:
-        """None, with which nothing is cached, where the other has none."""
+        """None, so that nothing is cached, where the other has none."""
         other = self._before.uuid() if isinstance(self._before, CustomGraphPass) else None
         return None if not other else (other, self._after.uuid())
 

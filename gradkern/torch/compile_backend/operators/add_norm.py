@@ -1,7 +1,7 @@
-"""torch.ops.gradkern.add_layer_norm and add_rms_norm: a residual addition and the norm of the sum, which is given out.
+"""torch.ops.gradkern.add_layer_norm and add_rms_norm: a residual addition and the norm of the sum; both are results.
 
-Autograd hands the gradient of the sum to the same backward pass, which adds it to the norm's: no pass adds up the two.
-Where it is asked for, as inductor_graphs.bias_gradients does, that pass sums the result over its rows, too.
+Autograd passes the gradient of the sum to the same backward pass. That adds it to the norm's: no other pass adds the
+two. Where inductor_graphs.bias_gradients wants it, that pass sums the result over its rows, too.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _RMS_NORM_BACKWARD = define(
     rows=True,
 )
 BACKWARDS = (_LAYER_NORM_BACKWARD, _RMS_NORM_BACKWARD)
-"""Their last argument says which results are wanted; the first of those is the gradient, the last its sum over rows."""
+"""Their last argument is the mask of wanted results; the first of those is the gradient, the last its sum over rows."""
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -2,7 +2,7 @@
 
 They are functional and differentiable, of PyTorch's conventions (momentum, approximate), each over one operator of the
 registry in each direction. A call never waits for a search, unless the policy in force says so: `gradkern.torch.tune`
-makes those that are put off.
+makes those that are deferred.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 class Asked(NamedTuple):
     """What a call of an operator asks of gradkern: arguments of a Direct operator.
 
-    results  the outputs of that which the operator returns, by their places; by default all
+    results  the places of the outputs that the operator returns; by default all
     """
 
     operator: Direct
@@ -81,9 +81,9 @@ def define(schema: str, ask: Callable[..., Answering], fake: Callable[..., Any],
     """Define torch.ops.gradkern.NAME. Returns its overload.
 
     ask:  what a call asks for; it looks at no element of a tensor
-    rows: it is about what lies along the last axis, so its tensors have to lie in memory as they do in eager. Inductor
-    would lay those with four axes out as images, with the second axis innermost, wherever a convolution is near. Else
-    the tensors may lie in any order of their axes.
+    rows: it works along the last axis, so its tensors must have the strides that they have in eager. Near a convolution
+    Inductor would lay out those with four axes as images, with the second axis innermost. Otherwise the tensors may
+    have their axes in any order in memory.
     """
     name = schema.partition("(")[0]
     tag = torch.Tag.needs_fixed_stride_order if rows else torch.Tag.flexible_layout
@@ -114,8 +114,8 @@ def differentiable(operator: Any, backward: Callable[..., Any], setup: Callable[
 
 
 def leave_gradients(graph: fx.Graph) -> None:
-    """Stage 3: in a graph whose gradients are done with, twins stand for operators that have one. PyTorch would enter
-    a backward pass that is registered in Python at every call, which costs the host about 10 us, to find no use for it.
+    """Stage 3: in a graph that needs no more gradients, replace operators by their twins without a backward pass. At
+    every call PyTorch would enter the backward pass registered in Python, about 10 us of the host's time, for nothing.
     """
     for operator, twin in _twins.items():
         for node in graph.find_nodes(op="call_function", target=operator):

@@ -1,6 +1,6 @@
 """torch.ops.gradkern.instance_norm_act: instance norm and an activation, in one pass each way.
 
-It is a batch norm of each sample apart: so many launches, each of which reads a sample as the batch norm of one would.
+It is a batch norm of each sample apart, with a launch for each: that reads the sample as a batch of one.
 
 What is added to all elements of a channel before, as a convolution's bias is, changes neither output nor gradients, and
 its own gradient is zero. So the operator takes it as `shift`, for autograd alone, and nobody need add it or sum up for

@@ -15,7 +15,7 @@ __all__ = ["conv", "gainless_conv", "split_conv"]
 _GAINLESS = 100.0
 """Microseconds. With cudnn.benchmark on an H200, of 20 layers of known networks in 16 bits with channels last and one
 group that took PyTorch no more for both gradients, the winner of a search gained 9.5 at the most
-(tools/results/conv.json), and of EfficientNet-B0's 9.6. A call costs the host 10 more, in a row of its like.
+(tools/results/conv.json), and of EfficientNet-B0's 9.6. A call costs the host 10 more, in a row of such calls.
 """
 
 
@@ -89,6 +89,6 @@ def _each(values: Any, spatial: int) -> tuple[int, ...]:
 def gainless_conv(asked: Any) -> float:
     """Translation.gainless: PyTorch, too, has cuDNN try its engines, and there are few others for such arrays."""
     x = dict(asked.inputs)["X"]
-    last = x.strides[1] == x.dtype.itemsize == 2  # also where images have one pixel, so that they lie in either order
+    last = x.strides[1] == x.dtype.itemsize == 2  # also for images of one pixel: these are in either order
     known = last and dict(asked.attributes)["group"] == 1 and asked.device != "cpu"
     return _GAINLESS if known and torch._C._get_cudnn_benchmark() else 0.0

@@ -28,7 +28,7 @@ def split_batch_norm_sums(
 def batch_norm_sums(
     grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, input_g: bool, weight_g: bool, bias_g: bool
 ) -> Request:
-    """The sums of dY and of dY (X - mean), which is what the operator's dScale is where all deviations are 1."""
+    """The sums of dY and of dY (X - mean). The latter is the operator's dScale where all deviations are 1."""
     if not input_g:
         raise Declined("the sums are asked for as gradients alone")
     if weight is None and (weight_g or bias_g):
