@@ -6,10 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
-__all__ = ["ITEMSIZE", "ByColumns", "ColumnSums", "last_step", "reciprocal", "round_up"]
+__all__ = ["ITEMSIZE", "ByColumns", "ByElementType", "ColumnSums", "last_step", "reciprocal", "round_up"]
 
 _MOST_IN_FLIGHT = 6  # with 8, registers spilled once
 ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+
+
+class ByElementType:
+    """Properties that follow from the type of the elements: a base of frozen dataclasses with the field below."""
+
+    __slots__ = ()
+
+    data: str
+
+    @property
+    def compute(self) -> str:
+        """The type of all arithmetic."""
+        return "float64" if self.data == "float64" else "float32"
+
+    @property
+    def itemsize(self) -> int:
+        """Of the type of arithmetic."""
+        return ITEMSIZE[self.compute]
+
+    @property
+    def data_itemsize(self) -> int:
+        return ITEMSIZE[self.data]
 
 
 class ByColumns:

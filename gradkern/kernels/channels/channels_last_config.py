@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import log2
 from typing import Self
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
+from gradkern.cuda.device_code.columns import ByElementType, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.kernels.channels.activation_alpha import without_alpha
 
@@ -47,7 +47,7 @@ _STREAMING, _STREAMED = 11.5, 2.55e6  # of the streaming kernel
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelsLastConfig:
+class ChannelsLastConfig(ByElementType):
     """Compile-time constants. The sizes of RowsPartition are launch arguments."""
 
     data: str  # type of D, X and dX
@@ -67,19 +67,14 @@ class ChannelsLastConfig:
         return kernel_name("channels_last_persistent", "_".join(sorted(self.outputs)), role, self.data, self.width)
 
     @property
-    def compute(self) -> str:
-        """The type of all arithmetic."""
-        return "float64" if self.data == "float64" else "float32"
-
-    @property
     def pair(self) -> int:
         """Bytes of two numbers of arithmetic."""
-        return 2 * ITEMSIZE[self.compute]
+        return 2 * self.itemsize
 
     @property
     def vector(self) -> int:
         """Bytes."""
-        return self.width * ITEMSIZE[self.data]
+        return self.width * self.data_itemsize
 
     @property
     def by_registers(self) -> bool:
@@ -114,7 +109,7 @@ class RowsPartition:
 
     @property
     def row_bytes(self) -> int:
-        return self.channels * ITEMSIZE[self.config.data]
+        return self.channels * self.config.data_itemsize
 
     @property
     def items(self) -> int:

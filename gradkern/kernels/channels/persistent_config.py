@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import gcd, log2, prod
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
+from gradkern.cuda.device_code.columns import ByElementType, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = [
@@ -71,7 +71,7 @@ _SHARPNESS = 6  # exponent of a smooth maximum of the memory's time and that of 
 
 
 @dataclass(frozen=True, slots=True)
-class PersistentConfig:
+class PersistentConfig(ByElementType):
     """Compile-time constants. The sizes of Partition are launch arguments."""
 
     data: str  # type of D, X and dX
@@ -96,19 +96,9 @@ class PersistentConfig:
         return kernel_name("channels_persistent", "_".join(sorted(self.outputs)), self.data, shape)
 
     @property
-    def compute(self) -> str:
-        """The type of all arithmetic."""
-        return "float64" if self.data == "float64" else "float32"
-
-    @property
-    def itemsize(self) -> int:
-        """Of the type of arithmetic."""
-        return ITEMSIZE[self.compute]
-
-    @property
     def vector(self) -> int:
         """Bytes."""
-        return self.width * ITEMSIZE[self.data]
+        return self.width * self.data_itemsize
 
     @property
     def by_rows(self) -> bool:
@@ -188,7 +178,7 @@ def resident_partitions(
     for a second item. Types, outputs and memory are given.
     """
     images, channels, length = sizes
-    one = images * length * ITEMSIZE[config.data] * config.parts  # bytes of a channel
+    one = images * length * config.data_itemsize * config.parts  # bytes of a channel
     group = 0
     for group in _groups(config, sizes):
         if group * one >= _ITEM or channels < _BUSY * 2 * group * processors:
@@ -208,7 +198,7 @@ def single_pass_partition(
     found = [each for each in cuts if each[1].slots >= _FEWEST_SLOTS]
     times = [_single_pass_time(*each, processors) for each in found]
     if most_time is None:
-        moved = _arrays(config) * prod(sizes) * ITEMSIZE[config.data]
+        moved = _arrays(config) * prod(sizes) * config.data_itemsize
         slower = _FEW_STREAMED if sizes[0] < _FEW_IMAGES else 1
         most_time = _STREAMING + moved / _BANDWIDTH * slower
     if not times or min(times) >= most_time:
@@ -224,7 +214,7 @@ def _single_pass_time(config: PersistentConfig, partition: Partition, processors
     slower += _CRAMPED if partition.slots < _ENOUGH_SLOTS else 0
     together = partition.items * partition.images * moved / _BANDWIDTH * slower
     rounds = -(-partition.items // (processors // config.cluster_size))
-    rate = _BLOCK_BANDWIDTH * (_EDGES if config.edges and ITEMSIZE[config.data] == 2 else 1)
+    rate = _BLOCK_BANDWIDTH * (_EDGES if config.edges and config.data_itemsize == 2 else 1)
     vectors = 0 if config.edges else config.group * partition.plane / _BLOCK_VECTORS
     alone = rounds * partition.images_each * max(config.parts * _COPY, moved / rate, vectors)
     both = (together**_SHARPNESS + alone**_SHARPNESS) ** (1 / _SHARPNESS)
@@ -239,7 +229,7 @@ def _arrays(config: PersistentConfig) -> int:
 def _groups(config: PersistentConfig, sizes: Sizes) -> Iterator[int]:
     """Numbers of channels of an item: from the least with long enough copies, aligned where that costs little."""
     _, channels, length = sizes
-    plane_bytes, most = length * ITEMSIZE[config.data], min(_MOST_GROUP, channels)
+    plane_bytes, most = length * config.data_itemsize, min(_MOST_GROUP, channels)
     aligned = UNIT // gcd(UNIT, plane_bytes)
     largest = _ALIGNED if length % _width(config, length) else _ALIGNED_WHOLE
     group = aligned if channels % aligned == 0 and aligned * plane_bytes <= largest else 1
@@ -252,7 +242,7 @@ def _groups(config: PersistentConfig, sizes: Sizes) -> Iterator[int]:
 
 def _width(config: PersistentConfig, length: int) -> int:
     """Elements of a vector: the widest that divides a plane, unless it is narrow and planes are large."""
-    item = ITEMSIZE[config.data]
+    item = config.data_itemsize
     whole = gcd(UNIT // item, length)
     return whole if whole * item >= _WHOLE or length < _SMALL else UNIT // item
 
@@ -262,7 +252,7 @@ def _cuts(
 ) -> Iterator[tuple[PersistentConfig, Partition]]:
     """The config with every cluster size."""
     images, channels, length = sizes
-    width, plane_bytes = _width(config, length), length * ITEMSIZE[config.data]
+    width, plane_bytes = _width(config, length), length * config.data_itemsize
     row, image = group * plane_bytes, channels * plane_bytes
     shifted = row % UNIT > 0 or image % UNIT > 0
     pitch = round_up(row, UNIT) + UNIT if shifted else row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums
+from gradkern.cuda.device_code.columns import ByElementType, ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.kernels.channels.activation_alpha import without_alpha
 
@@ -14,7 +14,7 @@ _RESERVED = 1024  # bytes of shared memory that CUDA reserves for each block
 
 
 @dataclass(frozen=True, slots=True)
-class StreamingConfig:
+class StreamingConfig(ByElementType):
     """Compile-time constants. The sizes of a Tiling are launch arguments.
 
     A vector is `width` elements. A thread has `vectors` vectors of every row: vector j of thread t is number
@@ -64,20 +64,6 @@ class StreamingConfig:
             role += f"_{without_alpha(self.activation)[0]}"
         shape = f"{self.threads}x{self.vectors}x{self.width}"
         return kernel_name("channels_streaming", role, self.data, shape)
-
-    @property
-    def compute(self) -> str:
-        """The type of all arithmetic."""
-        return "float64" if self.data == "float64" else "float32"
-
-    @property
-    def itemsize(self) -> int:
-        """Of the type of arithmetic."""
-        return ITEMSIZE[self.compute]
-
-    @property
-    def data_itemsize(self) -> int:
-        return ITEMSIZE[self.data]
 
     @property
     def values(self) -> int:

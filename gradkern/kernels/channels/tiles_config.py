@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import gcd, hypot, log2
 from typing import Self, TypeVar
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ColumnSums, last_step, reciprocal
+from gradkern.cuda.device_code.columns import ByColumns, ByElementType, ColumnSums, last_step, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
 __all__ = [
@@ -59,7 +59,7 @@ _LEAST_OF_LINES, _LONGEST_OF_LINES = 768, 49152  # for kernel rows of whole line
 
 
 @dataclass(frozen=True, slots=True)
-class TilesConfig(ByColumns):
+class TilesConfig(ByColumns, ByElementType):
     """Compile-time constants. The numbers of columns and of slices of columns are launch arguments. A slice has as many
     columns as the lanes of a row process at a time; the last slice has the rest.
 
@@ -112,15 +112,6 @@ class TilesConfig(ByColumns):
         aligned lines gain.
         """
         return False
-
-    @property
-    def compute(self) -> str:
-        """The type of all arithmetic."""
-        return "float64" if self.data == "float64" else "float32"
-
-    @property
-    def itemsize(self) -> int:
-        return ITEMSIZE[self.data]
 
     def with_width(self, width: int) -> Self:
         """The config with narrower vectors, of a power of two elements."""
@@ -180,7 +171,7 @@ class TilesConfig(ByColumns):
         """
         if self.single_block:
             return 1, 1, self.chunks(rows)
-        times = _TIMES_SHORT if columns // self.fold * self.itemsize <= LINE else _TIMES
+        times = _TIMES_SHORT if columns // self.fold * self.data_itemsize <= LINE else _TIMES
         small = -(-_SMALL * times * blocks // self.slices(columns))
         large = max(0, self.chunks(rows) - small) // times if self.persistent else 0
         return self.chunks(rows) - large * (times - 1), large, times
@@ -200,7 +191,7 @@ def one_tile(config: Config, columns: int, rows: int, processors: int) -> Config
     and no grid-wide barrier.
     """
     if rows <= _FEW_ROWS:
-        if config.width * config.itemsize < VECTOR and rows * columns // config.width > _FEW_VECTORS:
+        if config.width * config.data_itemsize < VECTOR and rows * columns // config.width > _FEW_VECTORS:
             return None
         lanes = lanes_of_line(config)
         chosen = with_lanes(config, columns, (lanes // 2, lanes), 32)
@@ -211,7 +202,7 @@ def one_tile(config: Config, columns: int, rows: int, processors: int) -> Config
     time, best = min(
         ((_one_tile_time(each, columns, rows, processors), each) for each in made), key=lambda each: each[0]
     )
-    many = _TILES + 3 * rows * columns * config.itemsize / _TILED
+    many = _TILES + 3 * rows * columns * config.data_itemsize / _TILED
     return _of_one_tile(best, rows, _BATCH_ROWS) if time < many else None
 
 
@@ -233,11 +224,11 @@ def _of_one_tile(config: Config, rows: int, unroll: int) -> Config:
 
 def _one_tile_time(config: TilesConfig, columns: int, rows: int, processors: int) -> float:
     """Predicted microseconds."""
-    vector = config.width * config.itemsize
+    vector = config.width * config.data_itemsize
     rounds = -(-config.slices(columns) // processors)
     batches = max(0.5, rows / (_MOST_GROUPS * config.group_rows * _BATCH_ROWS))
     alone = rounds * batches * hypot(_BATCH, config.batch_time) * (vector / VECTOR) ** 0.3
-    moved = 3 * rows * columns * config.itemsize
+    moved = 3 * rows * columns * config.data_itemsize
     together = moved / _BANDWIDTH * (1 + _SHORT_SLICES / (config.lanes * vector))
     return _LAUNCH + (alone**4 + together**4) ** (1 / 4)
 
@@ -292,7 +283,7 @@ def fold_of_sums(config: TilesConfig, rows: int, columns: int, vectors: int) -> 
     """
     if config.bound_by_arithmetic:
         return vectors
-    row_bytes = columns * config.itemsize
+    row_bytes = columns * config.data_itemsize
     lines = LINE // gcd(LINE, row_bytes)
     if lines <= _MOST_FOLDED and lines * row_bytes <= _LONGEST_OF_LINES and rows >= lines * _LEAST_OF_LINES:
         vectors = max(vectors, lines)
@@ -314,18 +305,18 @@ def _with_lanes_of_sums(config: Config, columns: int, rows: int, threads: int) -
     gradients of GELU took 0.983 of the time on average on an H200 (0.95 to 1.005). Not for few rows: these are one
     tile, nor in float64, where the instructions of GELU take longer than memory.
     """
-    lanes, penalty, row_bytes = lanes_of_line(config), 0.02, columns * config.itemsize
+    lanes, penalty, row_bytes = lanes_of_line(config), 0.02, columns * config.data_itemsize
     if config.compute != "float64":
         whole_lines = row_bytes % LINE == 0
         penalty = 0.02 if whole_lines else 0.06
-        if rows > _FEW_ROWS and config.width * config.itemsize == VECTOR:
+        if rows > _FEW_ROWS and config.width * config.data_itemsize == VECTOR:
             lanes *= 4 if row_bytes >= _LONGEST_ROW else 2 if row_bytes >= _LONG_ROW and not whole_lines else 1
     return with_lanes(config, columns, (2 * lanes, lanes), threads, penalty)
 
 
 def lanes_of_line(config: TilesConfig) -> int:
     """Lanes that cover 128 bytes."""
-    return max(8, LINE // (config.width * config.itemsize))
+    return max(8, LINE // (config.width * config.data_itemsize))
 
 
 def with_lanes(config: Config, columns: int, lanes: tuple[int, ...], threads: int, penalty: float = 0.02) -> Config:

@@ -54,7 +54,7 @@ def tiles_kernel(
     UNROLL, TILE_ROWS, WHOLE = config.unroll, config.tile_rows, config.whole
     FOLDED, AT_ONCE = config.folded, config.parameters_at_once
     READS_D, DX, SUMS, PERSISTENT = config.reads_D, "dX" in config.outputs, config.sums, config.persistent
-    ITEM = config.itemsize
+    ITEM = config.data_itemsize
     VECTOR = WIDTH * ITEM
     WORDS = max(1, VECTOR // 4)
     HELD = UNROLL * WORDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, reciprocal
+from gradkern.cuda.device_code.columns import ByElementType, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
 __all__ = ["ARGUMENTS", "PlanesConfig"]
@@ -23,7 +23,7 @@ _LAUNCH, _BANDWIDTH, _PERSISTENT_WHOLE = 8.0, 4.25e6, 1.08
 
 
 @dataclass(frozen=True, slots=True)
-class PlanesConfig:
+class PlanesConfig(ByElementType):
     """Compile-time constants. Everything else is a launch argument."""
 
     data: str  # type of D, X and dX
@@ -41,16 +41,6 @@ class PlanesConfig:
     def name(self) -> str:
         """In a profiler."""
         return kernel_name("channels_planes", "_".join(self.outputs), self.data, f"{self.piece}")
-
-    @property
-    def compute(self) -> str:
-        """The type of all arithmetic."""
-        return "float64" if self.data == "float64" else "float32"
-
-    @property
-    def itemsize(self) -> int:
-        """Of the type of arithmetic."""
-        return ITEMSIZE[self.compute]
 
     @property
     def threads(self) -> int:
@@ -92,5 +82,5 @@ class PlanesConfig:
 
     def time(self, count: int, length: int) -> float:
         """Predicted microseconds, comparable to the persistent kernel's model."""
-        time = _LAUNCH + 3 * count * ITEMSIZE[self.data] / _BANDWIDTH
+        time = _LAUNCH + 3 * count * self.data_itemsize / _BANDWIDTH
         return time if length % self.width else _PERSISTENT_WHOLE * time

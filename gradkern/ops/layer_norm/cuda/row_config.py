@@ -4,14 +4,14 @@ shared memory, and the layout of shared memory. Nothing here imports Numba.
 
 from __future__ import annotations
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, round_up
+from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ByElementType, round_up
 
 __all__ = ["LINE", "RowConfig"]
 
 LINE = 128  # bytes of a line of memory
 
 
-class RowConfig(ByColumns):
+class RowConfig(ByColumns, ByElementType):
     """Properties that follow from a config's fields: a base of frozen dataclasses with the fields below.
 
     Up to three arrays pass through the ring: X; a second array, `upstream` (a gradient's Y_grad); and an array that is
@@ -50,11 +50,6 @@ class RowConfig(ByColumns):
     # --- properties of a kernel, defined by each kind of config -------------------------------------------------------
 
     @property
-    def compute(self) -> str:
-        """The type of all arithmetic."""
-        raise NotImplementedError
-
-    @property
     def needs_X(self) -> bool:
         """X is read."""
         raise NotImplementedError
@@ -85,14 +80,6 @@ class RowConfig(ByColumns):
         raise NotImplementedError
 
     # --- sizes --------------------------------------------------------------------------------------------------------
-
-    @property
-    def itemsize(self) -> int:
-        return ITEMSIZE[self.compute]
-
-    @property
-    def data_itemsize(self) -> int:
-        return ITEMSIZE[self.data]
 
     @property
     def upstream_itemsize(self) -> int:
