@@ -1,4 +1,4 @@
-"""What the README says: its example runs, its errors are those that callers get, its convolutions are as measured."""
+"""What the pages say: their snippets run, the errors are those that callers get, the tables are as measured."""
 
 import importlib
 import json
@@ -24,10 +24,40 @@ from gradkern.cudnn.engine import Config
 from gradkern.ops.conv.cuda.cudnn import CudnnCandidate
 from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = README.split("```")[1::2]
-EXAMPLE = next(block.removeprefix("python") for block in BLOCKS if "import numpy" in block)
-QUOTED = next(block for block in BLOCKS if "ConvGrad:" in block).strip().splitlines()
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("tools/docs/*.md"))]
+SNIPPETS = [
+    pytest.param(code, id=f"{page.stem}-{number}", marks=[pytest.mark.torch] * ("torch" in code))
+    for page in PAGES
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+]
+README = PAGES[0].read_text(encoding="utf-8")
+EXAMPLE = next(code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "import numpy" in code)
+ERRORS = (ROOT / "tools" / "docs" / "arrays.md").read_text(encoding="utf-8").split("```")[1::2]
+QUOTED = next(block for block in ERRORS if "ConvGrad:" in block).strip().splitlines()
+BEFORE = """
+import numpy as np
+import gradkern
+
+dY = X = np.ones((2, 4, 8, 8), np.float32)
+W = np.ones((4, 4, 3, 3), np.float32)
+step = lambda batch=None: gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1])
+batch = None
+"""
+"""What a user's program has before a snippet of the pages."""
+BEFORE_TORCH = """
+import functools
+import torch
+import gradkern.torch
+
+gradkern.torch.enable = functools.partial(gradkern.torch.enable, devices="cpu", min_bytes=0)  # where no GPU is
+gradkern.torch.enable()
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16))
+batch = torch.ones(4, 8)
+
+
+def step(batch):
+    model(batch).sum().backward()
+"""
 
 
 def test_the_example_runs_with_numpy_alone() -> None:
@@ -36,13 +66,29 @@ def test_the_example_runs_with_numpy_alone() -> None:
     assert done.stdout.startswith("(8, 512) (512,) (512,)\n<gradkern plan LayerNormalizationGrad on cpu")
 
 
+@pytest.mark.parametrize("code", SNIPPETS)
+def test_a_snippet_runs(code: str) -> None:
+    program = (BEFORE_TORCH if "torch" in code else BEFORE) + code
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.torch
-def test_the_names_it_has_of_gradkern_torch_are_there() -> None:
+def test_the_names_the_pages_have_of_gradkern_torch_are_there() -> None:
     import gradkern.torch
 
-    named = set(re.findall(r"gradkern\.torch\.(\w+)", README))
-    assert {"enable", "tune", "report", "disable", "accelerate"} <= named
+    named = {name for page in PAGES for name in re.findall(r"gradkern\.torch\.(\w+)", page.read_text(encoding="utf-8"))}
+    assert {"enable", "tune", "report", "graphed", "accelerate", "SyncBatchNorm"} <= named
     assert named <= set(gradkern.torch.__all__)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 160
+
+
+def test_the_readme_names_every_operator() -> None:
+    named = re.findall(r"`(\w+)`", readme.families())
+    assert sorted(named) == sorted(gradkern.operators())
 
 
 def arrays(*shapes: tuple[int, ...], dtype: str = "float32") -> list[np.ndarray]:

@@ -15,7 +15,10 @@ from ruamel.yaml import YAML
 
 CONFIGURED = YAML(typ="safe", pure=True).load(ROOT / ".pre-commit-config.yaml")
 CHECKS = {hook["id"]: hook for repo in CONFIGURED["repos"] for hook in repo["hooks"]}
-PAGES = ("README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "tools/results/README.md")
+PAGES = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md"]
+PAGES += sorted(
+    str(page.relative_to(ROOT)) for page in [*ROOT.glob("tools/docs/*.md"), *ROOT.glob("tools/results/*.md")]
+)
 
 
 def test_every_linter_is_among_the_checks() -> None:
@@ -47,14 +50,29 @@ def here(word: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page: str) -> None:
-    """To a file that is there; and where the text of a link is code, to the file that defines it."""
+    """To a file and a heading that are there; where the text of a link is code, to the file that defines it."""
     links = re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", (ROOT / page).read_text(encoding="utf-8"))
     assert links
     for text, target in links:
-        path = (ROOT / page).parent / target.partition("#")[0]
+        file, _, heading = target.partition("#")
+        path = (ROOT / page).parent / file if file else ROOT / page
         if "://" not in target:
             assert path.exists(), f"{page}: {target} is not there"
+            assert not heading or heading in headings(path), f"{page}: {target} has no such heading"
             name = text.strip("`").rpartition(".")[2]
             if path.suffix == ".py" and text.startswith("`") and name != "py":
                 defined = re.search(rf"^ *(def|class) {name}\b", path.read_text(encoding="utf-8"), re.MULTILINE)
                 assert defined, f"{page}: {target} does not define {text}"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+def test_no_page_names_a_commit(page: str) -> None:
+    """The JSON files of the results do."""
+    commit = re.compile(r"\b(?=\w*[a-f])(?=\w*\d)[0-9a-f]{7,40}\b")
+    assert not commit.findall((ROOT / page).read_text(encoding="utf-8"))

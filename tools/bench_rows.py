@@ -1,4 +1,4 @@
-"""What the rows that tools/bench.py writes say, in words; for its plot and for the README."""
+"""What the rows that tools/bench.py writes say, in words; for its plot and for the results pages."""
 
 from __future__ import annotations
 

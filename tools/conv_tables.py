@@ -1,4 +1,4 @@
-"""What tools/conv_bench.py measured, as tables for the results page."""
+"""What tools/conv_bench.py measured, as tables for the results pages."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
-from distributed_peers import PEERS, SYMMETRIC, all_gather
-from markdown_table import table
+from distributed_peers import PEERS, all_gather
+from distributed_tables import printed
 from results_file import machine
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn.parallel import DistributedDataParallel  # pyright: ignore[reportMissingImports]
@@ -240,96 +240,6 @@ def union(spans: Sequence[tuple[float, float]]) -> float:
         total += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return total
-
-
-# --- more GPUs than there are -----------------------------------------------------------------------------------------
-
-NODE, BETWEEN = 8, 12.0
-ASSUMED = (
-    f"Simulated, not measured. A message among W processes takes a + b log2(W) within a node of {NODE} GPUs, by the "
-    "line through the least and the most processes that were measured here (where these are two, b is half of what "
-    f"two take), and {BETWEEN:.0f} us more for each doubling of the number of nodes. All else of a step takes what it "
-    "takes here, messages of DistributedDataParallel too. Nobody is late."
-)
-
-
-def message_us(rows: Rows, kind: str, channels: int, size: int) -> float:
-    """What a message would take among so many processes."""
-    known = {row["size"]: row["us"][kind] for row in rows if row["channels"] == channels}
-    least, most = min(known), max(known)
-    slope = (known[most] - known[least]) / math.log2(most / least) if most > least else known[least] / 2
-    inside, nodes = min(size, NODE), max(1, size // NODE)
-    return known[least] + max(0.0, slope) * math.log2(inside / least) + BETWEEN * math.log2(nodes)
-
-
-def simulated(found: Mapping[str, Any], size: int) -> dict[str, float]:
-    """ResNet-50's step among so many processes, by peer, whose batch norms all have two messages each."""
-    rows, known = found["messages"], {row["channels"] for row in found["messages"]}
-    more = 0.0
-    for channels, norms in found["norms"].items():
-        nearest = min(known, key=lambda each: abs(each - channels))
-        for kind in ("gather", "reduce"):
-            more += norms * (message_us(rows, kind, nearest, size) - message_us(rows, kind, nearest, found["size"]))
-    step = {name: us for name, us in found["ResNet-50"].items() if name != SYMMETRIC}  # of which no law is known here
-    return {name: us + (more if name != "local" else 0.0) for name, us in step.items()}
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
-def printed(found: Mapping[str, Any]) -> str:
-    parts = []
-    if "layers" in found:
-        names = list(found["layers"][0]["us"])
-        ours = [name for name in names if name.startswith("gradkern") and "torch" in names]
-        prices = [f"{name}: price, of PyTorch's" for name in ours]
-        head = ["channels", "side", "mode", *(f"{name}, us" for name in names), *prices]
-        rows = [
-            [
-                str(row["channels"]),
-                str(row["side"]),
-                row["mode"],
-                *(f"{us:.1f}" for us in row["us"].values()),
-                *(f"{price(row['us'], name):.2f}" for name in ours),
-            ]
-            for row in found["layers"]
-        ]
-        parts.append(table(head, rows))
-    if "messages" in found:
-        rows = [
-            [str(row["size"]), str(row["channels"]), f"{row['us']['gather']:.1f}", f"{row['us']['reduce']:.1f}"]
-            for row in found["messages"]
-        ]
-        parts.append(table(["processes", "channels", "gather, us", "reduce, us"], rows))
-    if "ResNet-50" in found:
-        names = list(found["ResNet-50"])
-        rows = [[str(found["size"]), *(f"{us / 1e3:.2f}" for us in found["ResNet-50"].values())]]
-        if "messages" in found:
-            for size in (8, 64):
-                rows.append(
-                    [
-                        f"{size}, simulated",
-                        *(f"{simulated(found, size)[name] / 1e3:.2f}" if name != SYMMETRIC else "" for name in names),
-                    ]
-                )
-            parts.append(ASSUMED)
-        parts.append(table(["processes", *(f"{name}, ms" for name in names)], rows))
-    if "models" in found:
-        rows = [
-            [name, column, *(f"{each[key]:.4g}" for key in ("ms", "first_seconds", "loss"))]
-            for name, columns in found["models"].items()
-            for column, each in columns.items()
-        ]
-        parts.append(table(["model", "column", "ms", "first step, s", "loss of the fifth step"], rows))
-    if "overlap" in found:
-        rows = [[name, *(f"{us / 1e3:.2f}" for us in each.values())] for name, each in found["overlap"].items()]
-        parts.append(table(["ResNet-50 by", *(f"{name}, ms" for name in found["overlap"]["eager"])], rows))
-    return "\n\n".join(parts)
-
-
-def price(us: Mapping[str, float], name: str) -> float:
-    """What this costs more than the local batch norm, as a share of what PyTorch's does."""
-    return (us[name] - us["local"]) / (us["torch"] - us["local"])
 
 
 def main() -> None:

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
+from distributed_tables import SYMMETRIC
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch import SyncBatchNorm
 
-__all__ = ["PEERS", "SYMMETRIC", "all_gather"]
-
-SYMMETRIC = "gradkern, symmetric memory"
+__all__ = ["PEERS", "all_gather"]
 
 all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write the parts of the README and of the results page that come from elsewhere: the registry and tools/results.
+"""Write the generated parts of README.md and of the pages in tools/docs and tools/results.
 
-    tools/readme.py            write them into README.md and tools/results/README.md
-    tools/readme.py --check    exit with 1 where a page is not what they would make it
+    tools/readme.py            write them, from the registry, the stress suite and tools/results/*.json
+    tools/readme.py --check    exit with 1 where a page is out of date
 
 A part stands between <!-- begin NAME --> and <!-- end NAME -->.
 """
@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 
 from bench_rows import Row
 from conv_tables import conv
+from distributed_tables import distributed
 from markdown_table import table
 from result_tables import RESULTS, cold, cpu, digits, forward, gains, h100, h200, overrides, train
 from sweep_tables import sweep
@@ -61,6 +62,15 @@ def filled(page: str, text: str, parts: Mapping[str, Callable[[], str]]) -> str:
         lines = f"{made}\n".replace("\\", r"\\") if made else ""
         text = pattern.sub(rf"\g<1>{lines}\g<2>", text)
     return text
+
+
+def families() -> str:
+    """The names of the operators, by family."""
+    names: dict[str, list[str]] = {}
+    for name, operator in gradkern.operators().items():
+        names.setdefault(operator.family, []).append(f"`{name}`")
+    lines = (f"{family.replace('_', ' ')}: {', '.join(each)}" for family, each in names.items())
+    return "\n".join(textwrap.fill(f"- {line}", 120, subsequent_indent="  ") for line in lines)
 
 
 def operators() -> str:
@@ -134,19 +144,19 @@ def _middle(numbers: Sequence[float]) -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"operators": operators, "summary": summary, "gains": gains, "stress": stress},
-    "tools/results/README.md": {
-        "h200": h200,
-        "h100": h100,
-        "forward": forward,
-        "sweep": sweep,
-        "conv": conv,
-        "train": train,
-        "overrides": overrides,
-        "cold": cold,
-        "cpu": cpu,
-        "digits": digits,
-    },
+    "README.md": {"gains": gains, "families": families},
+    "tools/docs/operators.md": {"operators": operators},
+    "tools/docs/caches.md": {"stress": stress},
+    "tools/results/README.md": {"summary": summary},
+    "tools/results/training.md": {"train": train},
+    "tools/results/norms.md": {"h200": h200, "h100": h100, "forward": forward},
+    "tools/results/random-sizes.md": {"sweep": sweep},
+    "tools/results/convolutions.md": {"conv": conv},
+    "tools/results/several-gpus.md": {"distributed": distributed},
+    "tools/results/host.md": {"overrides": overrides},
+    "tools/results/cold-start.md": {"cold": cold},
+    "tools/results/cpu.md": {"cpu": cpu},
+    "tools/results/demo.md": {"digits": digits},
 }
 
 if __name__ == "__main__":

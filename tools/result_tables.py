@@ -1,4 +1,4 @@
-"""What tools/bench.py and tools/train_digits.py measured, as tables for the README and the results page."""
+"""What tools/bench.py and tools/train_digits.py measured, as tables for the README and the results pages."""
 
 from __future__ import annotations
 

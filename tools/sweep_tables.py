@@ -14,11 +14,11 @@ from result_tables import RESULTS, gpu_origin
 __all__ = ["HEAD", "lines", "sweep", "worst"]
 
 PEERS = ("torch", "compile", "liger", "cudnn")
-HEAD = ("kind", "MB", "L2", "seed", "commit", "draws", "of the floor", *(f"{peer} / gradkern" for peer in PEERS))
+HEAD = ("kind", "MB", "L2", "seed", "draws", "of the floor", *(f"{peer} / gradkern" for peer in PEERS))
 
 
 def sweep() -> str:
-    """The tables for the results page, of every GPU that a sweep ran on; nothing before there was one."""
+    """The tables for the results pages, of every GPU that a sweep ran on; nothing before there was one."""
     return "\n\n".join(_of_a_gpu(json.loads(path.read_text())) for path in sorted(RESULTS.glob("sweep*.json")))
 
 
@@ -30,20 +30,17 @@ def _of_a_gpu(results: dict[str, Any]) -> str:
 
 
 def lines(rows: Sequence[Row]) -> list[list[str]]:
-    """A line for each kind, range, state of the L2, seed and, where rows have it, commit: the median, and in
-    parentheses the least.
-    """
-    groups: dict[tuple[str, str, bool, int, str], list[Row]] = {}
+    """A line for each kind, range, state of the L2 and seed: the median, and in parentheses the least."""
+    groups: dict[tuple[str, str, bool, int], list[Row]] = {}
     for row in rows:
         if "failed" not in row:
-            key = row["kind"], row["range"], row["warm"], row["seed"], row.get("commit", "")
-            groups.setdefault(key, []).append(row)
+            groups.setdefault((row["kind"], row["range"], row["warm"], row["seed"]), []).append(row)
     made: list[list[str]] = []
-    for (kind, range_, warm, seed, commit), each in groups.items():
+    for (kind, range_, warm, seed), each in groups.items():
         ratios = (_middle([_ratio(row, peer) for row in each if peer in row["peers"]]) for peer in PEERS)
         shares = [] if kind == "conv" else [row["share_of_floor"] for row in each if "share_of_floor" in row]
-        told = [kind, range_, "warm" if warm else "cold", str(seed), commit, str(len(each))]
-        made.append([*told, _middle(shares), *ratios])
+        what = [kind, range_, "warm" if warm else "cold", str(seed), str(len(each))]
+        made.append([*what, _middle(shares), *ratios])
     return made
 
 

@@ -33,7 +33,7 @@ from gradkern.system import cache_files
 
 pytestmark = pytest.mark.slow
 
-# What one run tries; the README quotes these numbers.
+# What one run tries; tools/docs/caches.md quotes these numbers.
 DAMAGED_FILES = 3000
 DAMAGED_CACHES = 8
 KILLS = 8

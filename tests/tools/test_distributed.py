@@ -66,8 +66,7 @@ def test_how_long_some_of_several_kernels_run() -> None:
 
 
 def test_a_simulation_of_what_was_measured_is_what_was_measured() -> None:
-    pytest.importorskip("torch")
-    from distributed_bench import BETWEEN, message_us, simulated
+    from distributed_tables import BETWEEN, message_us, simulated
 
     rows: Any = [
         {"size": size, "channels": 64, "us": {"gather": 10.0 + 3 * n, "reduce": 20.0 + n}}

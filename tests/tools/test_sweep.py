@@ -109,8 +109,8 @@ def test_a_summary_has_medians_and_least_values(tmp_path: Path, monkeypatch: pyt
     machine = {"gpu": "a GPU", "driver": "580.1", "cuda": "13.0", "date": "2026-11-22", "packages": {"torch": "2.11.0"}}
     (tmp_path / "sweep.json").write_text(json.dumps({"machine": machine, "rows": rows()}))
     lines = sweep_tables.sweep().splitlines()
-    assert lines[4] == "| norm | 100-800 | cold | 7 | - | 3 | 0.90 (0.70) | 2.50 (2.00) | 1.20 (1.20) | - | - |"
-    assert lines[5] == "| conv | 100-800 | cold | 7 | 0a1b2c3 | 1 | - | 0.90 (0.90) | - | - | - |"
+    assert lines[4] == "| norm | 100-800 | cold | 7 | 3 | 0.90 (0.70) | 2.50 (2.00) | 1.20 (1.20) | - | - |"
+    assert lines[5] == "| conv | 100-800 | cold | 7 | 1 | - | 0.90 (0.90) | - | - | - |"
     other = {"machine": {**machine, "gpu": "another GPU"}, "rows": rows()}
     (tmp_path / "sweep_another.json").write_text(json.dumps(other))
     assert [each.split(",")[0] for each in sweep_tables.sweep().splitlines() if "medians" in each] == [
