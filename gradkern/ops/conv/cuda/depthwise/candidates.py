@@ -7,13 +7,12 @@ from typing import Any
 
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.cuda.launch import Launch, kernel_of_config
-from gradkern.cuda.scratch import scratch
-from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS, DepthwiseConfig
+from gradkern.ops.conv.cuda.depthwise.config import DepthwiseConfig
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.depthwise.tiling import config_of, configs
+from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate
 from gradkern.ops.conv.cuda.problem import Problem
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Unfit
 
 __all__ = ["OWN_KERNELS", "Depthwise", "candidates", "rebuild"]
 
@@ -49,23 +48,20 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Dept
     return Depthwise(config.resident(recipe["blocks"]), device, depthwise.images)
 
 
-class Depthwise:
-    """One launch. Blocks take channels, tiles of their planes and a share of the images."""
+class Depthwise(LaunchCandidate[DepthwiseConfig]):
+    """Blocks take channels, tiles of their planes and a share of the images."""
 
+    builder = "gradkern.ops.conv.cuda.depthwise.kernel:build"
     origin = "gradkern depthwise"
-    notes: frozenset[Note] = frozenset({"compiles_once"})
 
     def __init__(self, config: DepthwiseConfig, device: Device, images: int) -> None:
-        self.config, self.device, self.images = config, device, images
-        self.workspace = 0
-        self._launch: Launch | None = None
         rows, columns = config.rows, config.columns
-        self.name = (
+        name = (
             f"depthwise_{rows.held}x{columns.held}{f'x{config.width}' if config.width > 1 else ''}"
             f"_threads{config.lanes}x{rows.threads}x{columns.threads}_stages{config.stages}"
             f"{'_around' if any(config.shifted) else ''}"
         )
-        self.recipe = {
+        recipe = {
             "held": [rows.held, columns.held],
             "threads": [rows.threads, columns.threads],
             "channels": config.channels,
@@ -74,37 +70,15 @@ class Depthwise:
             "stages": config.stages,
             "blocks": config.blocks_per_processor,
         }
+        super().__init__(config, device, images, name, recipe)
 
-    def prepare(self) -> None:
-        if self._launch is not None:
-            return
+    def shares(self, resident: int) -> tuple[int, int, int]:
         config = self.config
-        builder = "gradkern.ops.conv.cuda.depthwise.kernel:build"
-        kernel = kernel_of_config(self.device, builder, config, arguments=len(ARGUMENTS))
-        resident = kernel.resident_blocks(config.threads)
         if not resident:
             raise Unfit(f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits")
         chunks = _chunks(config, self.images * config.units, resident, self.device.processors)
-        sums = not config.writes_tiled
-        arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
-        if sums:
-            self.workspace = chunks * config.total_channels * config.all_taps * ITEMSIZE[config.compute]
-        addresses = range(ARGUMENTS.index("images"))
-        self._launch = Launch(
-            kernel, min(config.parts * chunks, resident), config.threads, arguments, addresses, cooperative=sums
-        )
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-        if self._launch is None:
-            raise RuntimeError("prepare has not been called")
-        counter = 0
-        if self.config.writes_tiled:
-            (halo, filters, *bias), (tiled,) = inputs, outputs
-            workspace = bias[0] if bias else 0
-        else:
-            (tiled, halo), (filters,) = inputs, outputs
-            counter = scratch(self.device, stream, 0)[0]
-        self._launch((halo, tiled, filters, workspace, counter), stream)
+        sums = 0 if config.writes_tiled else chunks * config.total_channels * config.all_taps
+        return chunks, min(config.parts * chunks, resident), sums * ITEMSIZE[config.compute]
 
 
 def _chunks(config: DepthwiseConfig, units: int, resident: int, processors: int) -> int:

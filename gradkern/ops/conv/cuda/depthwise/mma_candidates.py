@@ -8,7 +8,7 @@ from typing import Any
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.depthwise.mma_tiling import configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
-from gradkern.ops.conv.cuda.mma_candidate import MmaCandidate
+from gradkern.ops.conv.cuda.launch_candidate import MmaCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import with_recipe
 

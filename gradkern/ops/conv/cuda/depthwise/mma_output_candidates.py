@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, kernel_of_config
-from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS
 from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
 from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
+from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate
 from gradkern.ops.conv.cuda.problem import Problem
-from gradkern.search.candidate import Note, Unfit, with_recipe
+from gradkern.search.candidate import Unfit, with_recipe
 
 __all__ = ["OWN_KERNELS", "DepthwiseMmaOutput", "candidates", "rebuild"]
 
@@ -26,7 +25,9 @@ def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMmaOutput]
     """The kernel with many and with few channels in a block. Raises Unfit if there is no config."""
     depthwise = DepthwiseProblem.of(problem)
     for config in output_configs(depthwise, device):
-        yield DepthwiseMmaOutput(config, device, depthwise.images)
+        name = f"depthwise_mma_{config.channels}_channels_{config.rows}_rows"
+        recipe = {"channels": config.channels, "rows": config.rows}
+        yield DepthwiseMmaOutput(config, device, depthwise.images, name, recipe)
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> DepthwiseMmaOutput:
@@ -35,38 +36,17 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Dept
     return with_recipe(candidates(problem, device), recipe, missing)
 
 
-class DepthwiseMmaOutput:
-    """One launch. Blocks take channels and a run of the output rows of all images."""
+class DepthwiseMmaOutput(LaunchCandidate[MmaOutputConfig]):
+    """Blocks take channels and a run of the output rows of all images."""
 
+    builder = "gradkern.ops.conv.cuda.depthwise.mma_output_kernel:build"
     origin = "gradkern depthwise outputs on tensor cores"
-    notes: frozenset[Note] = frozenset({"compiles_once"})
-    workspace = 0
 
-    def __init__(self, config: MmaOutputConfig, device: Device, images: int) -> None:
-        self.config, self.device, self.images = config, device, images
-        self.name = f"depthwise_mma_{config.channels}_channels_{config.rows}_rows"
-        self.recipe = {"channels": config.channels, "rows": config.rows}
-        self._launch: Launch | None = None
-
-    def prepare(self) -> None:
-        if self._launch is not None:
-            return
-        config = self.config
-        builder = "gradkern.ops.conv.cuda.depthwise.mma_output_kernel:build"
-        kernel = kernel_of_config(self.device, builder, config, arguments=len(ARGUMENTS))
-        resident = kernel.resident_blocks(config.threads)
+    def shares(self, resident: int) -> tuple[int, int, int]:
         if not resident:
-            raise Unfit(f"no block of {config.shared_bytes} bytes of shared memory fits")
-        chunks = _chunks(config, self.images, resident)
-        arguments = [{"images": self.images, "chunks": chunks}.get(name, 0) for name in ARGUMENTS]
-        addresses = range(ARGUMENTS.index("images"))
-        self._launch = Launch(kernel, config.groups * chunks, config.threads, arguments, addresses)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-        if self._launch is None:
-            raise RuntimeError("prepare has not been called")
-        (source, filters, *bias), (output,) = inputs, outputs
-        self._launch((source, output, filters, bias[0] if bias else 0, 0), stream)
+            raise Unfit(f"no block of {self.config.shared_bytes} bytes of shared memory fits")
+        chunks = _chunks(self.config, self.images, resident)
+        return chunks, self.config.groups * chunks, 0
 
 
 def _chunks(config: MmaOutputConfig, images: int, resident: int) -> int:

@@ -10,7 +10,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
 from gradkern.ops.conv.cuda.few_channels.config import FILTERS, OCTET, FewChannelsConfig
-from gradkern.ops.conv.cuda.mma_candidate import MmaCandidate
+from gradkern.ops.conv.cuda.launch_candidate import MmaCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
 from gradkern.search.candidate import Unfit
