@@ -151,11 +151,11 @@ class ProviderModule(Protocol):
 
 @runtime_checkable
 class Pinning(Protocol):
-    """A module of several kernels: its `plan` takes the one that Policy.kernel names, or refuses. Of any other module
-    the dispatcher takes the plan only if its kernel is the one that is named.
+    """A module of several kernels: its `plan` takes the one that Policy.kernel names, or refuses. The dispatcher takes
+    the plan of any other module only if its kernel is the named one.
     """
 
-    HEEDS_PINS: bool
+    SELECTS_BY_NAME: bool
 
 
 @runtime_checkable

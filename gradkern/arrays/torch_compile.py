@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-__all__ = ["opaque", "tell"]
+__all__ = ["mark_opaque", "opaque"]
 
-_untold: list[CodeType] = []
+_unmarked: list[CodeType] = []
 """Functions to mark for torch.compile once PyTorch is loaded."""
 
 
@@ -22,18 +22,18 @@ def opaque(*functions: Callable[..., Any]) -> None:
         marked: Any = function
         marked._torchdynamo_disable = True  # read where a function that is compiled calls this one
         marked._torchdynamo_disable_msg = "gradkern computes on memory"
-        _untold.append(marked.__code__)
-    tell()
+        _unmarked.append(marked.__code__)
+    mark_opaque()
 
 
-def tell() -> None:
+def mark_opaque() -> None:
     """Let Dynamo skip the frames of opaque functions, and those below them, if PyTorch is loaded by now."""
-    if not _untold:
+    if not _unmarked:
         return
     core: Any = getattr(sys.modules.get("torch"), "_C", None)
     frames = getattr(getattr(core, "_dynamo", None), "eval_frame", None)
     if frames is None or not hasattr(frames, "_FrameExecStrategy"):  # before PyTorch 2.7: it looks, and gives up
         return
     skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-    while _untold:
-        frames.set_code_exec_strategy(_untold.pop(), skip)
+    while _unmarked:
+        frames.set_code_exec_strategy(_unmarked.pop(), skip)

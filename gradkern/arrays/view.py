@@ -14,7 +14,7 @@ import numpy as np
 
 from gradkern.arrays.host import NUMPY, TORCH, dlpack_kind, namespace_of, of_numpy, torch_as_numpy
 from gradkern.arrays.kind import Kind, View, type_name
-from gradkern.arrays.torch_compile import tell
+from gradkern.arrays.torch_compile import mark_opaque
 from gradkern.arrays.torch_guards import is_cut_off
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.system.importing import load
@@ -65,7 +65,7 @@ def _view(value: Any, where: str) -> View:
 
 
 def _of_torch(value: Any, where: str, torch: Any) -> View:
-    tell()
+    mark_opaque()
     if value.requires_grad and torch.is_grad_enabled():
         name = where.rsplit(" ", 1)[-1]
         raise ArgumentError(f"{where} requires grad, and autograd cannot follow gradkern; detach it: {name}.detach()")

@@ -54,43 +54,43 @@ def run(options: argparse.Namespace) -> int:
 
 def _checks(compiling: bool) -> Iterator[Check]:
     on_cpu = begin_check("cpu", compiling)
-    asked = driver.ask()
-    needed = bool(asked and asked.gpus)
-    major = _major(asked)
-    yield from check_driver(asked)
-    yield from check_packages(asked, major)
+    answer = driver.ask()
+    needed = bool(answer and answer.gpus)
+    major = _major(answer)
+    yield from check_driver(answer)
+    yield from check_packages(answer, major)
     yield check_nvvm(major, needed)
     yield check_cudnn(major, needed)
     yield from check_cache()
-    yield from check_packs([each.capability for each in asked.gpus] if asked else [])
+    yield from check_packs([each.capability for each in answer.gpus] if answer else [])
     yield on_cpu()
     if needed:
         yield from check_margin()
         yield check_provider("cuda", compiling)
 
 
-def _major(asked: Driver | None) -> int:
+def _major(answer: Driver | None) -> int:
     """The CUDA that the installed packages are for, or else the newest that the driver runs."""
-    return cuda_major(asked.version[0] if asked else max(EXTRAS))
+    return cuda_major(answer.version[0] if answer else max(EXTRAS))
 
 
-def check_driver(asked: Driver | None) -> Iterator[Check]:
+def check_driver(answer: Driver | None) -> Iterator[Check]:
     """The driver and its GPUs."""
-    if asked is None:
+    if answer is None:
         yield absent("driver", "no NVIDIA driver: only the CPU provider is available")
         return
-    version = ".".join(map(str, asked.version))
-    if asked.error:
-        yield problem("driver", f"for CUDA {version}, answers: {asked.error}", "nvidia-smi", version=version)
+    version = ".".join(map(str, answer.version))
+    if answer.error:
+        yield problem("driver", f"for CUDA {version}, answers: {answer.error}", "nvidia-smi", version=version)
         return
-    if not asked.gpus:
+    if not answer.gpus:
         yield absent("driver", f"for CUDA {version}, shows no GPU: only the CPU provider is available", version=version)
         return
-    if asked.version[0] < min(EXTRAS):
+    if answer.version[0] < min(EXTRAS):
         yield problem("driver", f"for CUDA {version}; gradkern needs CUDA {min(EXTRAS)}: install a newer driver")
     else:
         yield fine("driver", f"for CUDA {version}", version=version)
-    for gpu in asked.gpus:
+    for gpu in answer.gpus:
         capability = ".".join(map(str, gpu.capability))
         rate = f", {gpu.bandwidth / 1e9:,.0f} GB/s nominal" if gpu.bandwidth else ""
         text = f"{gpu.name}, compute capability {capability}, {gpu.memory / 2**30:.1f} GiB{rate}"
@@ -100,7 +100,7 @@ def check_driver(asked: Driver | None) -> Iterator[Check]:
             yield fine(f"GPU {gpu.index}", text, **asdict(gpu))
 
 
-def check_packages(asked: Driver | None, major: int) -> Iterator[Check]:
+def check_packages(answer: Driver | None, major: int) -> Iterator[Check]:
     """What is installed, and whether it is what gradkern asks for; for CUDA only where there is a GPU.
 
     cuDNN has a check of its own.
@@ -112,7 +112,7 @@ def check_packages(asked: Driver | None, major: int) -> Iterator[Check]:
     yield fine("packages", ", ".join(f"{name} {version}" for name, version in versions.items()), versions=versions)
     if not core:
         yield problem("packages", "gradkern is neither installed nor a checkout: what it needs is not known")
-    needed = [*core, *cuda] if asked and asked.gpus else core
+    needed = [*core, *cuda] if answer and answer.gpus else core
     names = {each: each.name if each.name in versions else _HOLDS.get(each.name, each.name) for each in needed}
     missing = [each for each in needed if names[each] not in versions]
     present = [] if any(each.name == "packaging" for each in missing) else needed  # it compares versions
@@ -123,9 +123,9 @@ def check_packages(asked: Driver | None, major: int) -> Iterator[Check]:
         name = names[each]
         if name in versions and not each.takes(versions[name]):
             yield _misfit(each, name, versions[name])
-    if asked and asked.gpus and major > asked.version[0] >= min(EXTRAS):
-        text = f"cuda-bindings is for CUDA {major}, but the driver runs CUDA {asked.version[0]} at most"
-        yield problem("packages", text, pip("install", *(each.text for each in of_extra(EXTRAS[asked.version[0]]))))
+    if answer and answer.gpus and major > answer.version[0] >= min(EXTRAS):
+        text = f"cuda-bindings is for CUDA {major}, but the driver runs CUDA {answer.version[0]} at most"
+        yield problem("packages", text, pip("install", *(each.text for each in of_extra(EXTRAS[answer.version[0]]))))
 
 
 _HOLDS = {"cuda-python": "cuda-bindings"}
@@ -190,7 +190,7 @@ _REINSTALL = pip("install", "--force-reinstall", "--no-deps", "gradkern")
 
 
 def check_margin() -> Iterator[Check]:
-    """How many multiprocessors are left free, where any are asked for."""
+    """How many multiprocessors are left free, where a margin is set."""
     margin: Any = import_module("gradkern.cuda.margin")
     try:
         left: int | None = margin.asked()
@@ -203,8 +203,8 @@ def check_margin() -> Iterator[Check]:
 
 
 def check_provider(provider: str, compiling: bool = False) -> Check:
-    """Whether a provider computes a small example. A GPU's is computed where its kernel needs no compilation, or where
-    that is asked for.
+    """Whether a provider computes a small example. On a GPU it is computed only where its kernel needs no compilation,
+    unless `compiling`.
     """
     title = f"{provider} provider"
     start = time.perf_counter()

@@ -46,12 +46,12 @@ def _build(options: argparse.Namespace) -> int:
     if missing is not None:
         raise ProviderError(f"gradkern pack build: {missing}")
     builder: Any = import_module("gradkern.cuda.build_pack")
-    asked = [_architecture(each) for each in options.arch.split(",")] if options.arch else [_own_architecture()]
+    architectures = [_architecture(each) for each in options.arch.split(",")] if options.arch else [_own_architecture()]
     target = Path(options.output) if options.output else None
-    if target is not None and len(asked) > 1 and not target.is_dir():
+    if target is not None and len(architectures) > 1 and not target.is_dir():
         raise ArgumentError(f"gradkern pack build: {target} is no folder; several architectures are a file each")
     question, wanted = _question(options), None
-    for architecture in asked:
+    for architecture in architectures:
         path = _path(architecture, target)
         if options.refresh and builder.is_current(path, question):
             print(f"{path}: it is as it would be built now")
@@ -64,12 +64,12 @@ def _build(options: argparse.Namespace) -> int:
 
 def _question(options: argparse.Namespace) -> str:
     """A digest of the calls that kernels are wanted for, and of the GPU if they are for this one's size."""
-    asked: Any = list(calls())
+    source: Any = list(calls())
     if options.calls:
         with contextlib.suppress(OSError, UnicodeDecodeError):  # `calls_of` reports them
-            asked = Path(options.calls).read_text(encoding="utf-8")
+            source = Path(options.calls).read_text(encoding="utf-8")
     answer = None if options.arch else driver.ask()
-    return hashlib.sha256(json.dumps([asked, answer.gpus[0].name if answer else None]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([source, answer.gpus[0].name if answer else None]).encode()).hexdigest()
 
 
 def _wanted(options: argparse.Namespace) -> list[Wanted]:

@@ -61,7 +61,7 @@ class Wanted:
         return searching(effective(self.policy)).search
 
     def _described(self, provider: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The inputs, and all else that a plan is asked for with but the policy."""
+        """The arguments that a plan is made from, except the policy."""
         attributes: dict[str, Any] = {**self.example.attributes, **self.given}
         for name, attribute in self.operator.attributes.items():
             if attribute.binds is not None:  # no input tells this type

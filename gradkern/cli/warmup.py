@@ -95,10 +95,10 @@ def calls_of(source: str) -> Iterator[Wanted]:
                 raise ArgumentError(f"{source}:{number}: {error}") from error
 
 
-def _providers(wanted: Wanted, asked: str | None) -> list[str]:
-    """The provider that is asked for, where the operator has it, or all that can run here."""
-    if asked is not None:
-        return [usable(wanted.name, wanted.operator, asked)] if asked in wanted.operator.providers else []
+def _providers(wanted: Wanted, provider: str | None) -> list[str]:
+    """The given provider, where the operator has it; without one, all that can run here."""
+    if provider is not None:
+        return [usable(wanted.name, wanted.operator, provider)] if provider in wanted.operator.providers else []
     return [each for each in wanted.operator.providers if unavailable(each) is None]
 
 

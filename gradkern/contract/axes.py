@@ -96,8 +96,8 @@ class _Axes:
 
     def learn(self, name: str, expected: Shape, shape: tuple[int, ...]) -> None:
         """Take from an output's shape the axes that an attribute would give, and whatever follows from these."""
-        asked = [self._axes[axis_of(token)].equals for token in expected if axis_of(token) not in self.sizes]
-        if not any(each in self._attributes for each in asked):
+        formulas = [self._axes[axis_of(token)].equals for token in expected if axis_of(token) not in self.sizes]
+        if not any(each in self._attributes for each in formulas):
             return
         reason = self._try(f"out {name} has shape {shape}", expected, shape)
         if reason is not None:

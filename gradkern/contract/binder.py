@@ -142,13 +142,13 @@ class Binder:
         if outputs is not None and type(outputs) is not tuple and type(outputs) is not list:
             return self._choose(outputs, out)
         names: Any = outputs and tuple(outputs)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        asked = names, tuple(out) if out else ()
+        selection = names, tuple(out) if out else ()
         try:
-            known = self._wanted.get(asked)
+            known = self._wanted.get(selection)
         except Exception:  # a name that is none: it cannot be hashed, or raises what it likes
             return self._choose(outputs, out)
         if known is None:
-            known = self._wanted[asked] = self._choose(outputs, out)
+            known = self._wanted[selection] = self._choose(outputs, out)
         return known
 
     def _choose(self, outputs: Any, out: Mapping[str, Any] | None) -> tuple[str, ...]:

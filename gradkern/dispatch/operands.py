@@ -100,7 +100,7 @@ def _of_tensors(
 ) -> Operands | None:
     """The operands where all are plain tensors on one GPU; None where one needs a closer look.
 
-    An `out` array at an input's address is taken to be that input: the contract is asked when the plan is made, and
+    An `out` array at an input's address is taken to be that input: the contract is checked when the plan is made, and
     the plan compares the rest of the memory (Prepared.refuse_overlap).
     """
     if not out:

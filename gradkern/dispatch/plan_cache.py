@@ -145,8 +145,8 @@ Row = tuple[Guard, "Slot[Prepared]", Kind]
 
 
 class Shortcuts:
-    """Calls made before on plain tensors of a GPU: by all else that was asked, guards that recognise tensors like
-    theirs, and where their plans are. At most `bound` keys, at most `alike` guards for one of them.
+    """Earlier calls on plain tensors of a GPU. For each key (all arguments but the tensors): guards that recognise
+    tensors like theirs, and where their plans are. At most `bound` keys, and `alike` guards for a key.
 
     tensor   the class of those tensors; None before the first
     """
@@ -185,8 +185,8 @@ class Shortcuts:
         return None if row is None else (row, places)
 
     def _alike_to(self, request: Request) -> tuple[tuple[Row, ...], tuple[Any, ...], int, tuple[int, ...]]:
-        """The rows of what is asked for; the tensors that a guard is to see, how many of them are inputs, and where
-        among them each of `out` is.
+        """The rows for the request's key; the tensors for a guard, the number of inputs among them, and the place among
+        them of each of `out`.
         """
         binder, arrays, _, attributes, wanted, out, provider, policy, _ = request
         policy = of_this_thread() if policy is None and not blocks else effective(policy)

@@ -1,4 +1,4 @@
-"""From a call that was not seen before to its plan: a provider is chosen, the contract checked, the modules asked."""
+"""Plan a call that is new: choose a provider, check the contract, let the provider's modules make the plan."""
 
 # Callers may pass what its type does not allow; it is looked at nevertheless.
 # pyright: reportUnnecessaryIsInstance=false
@@ -17,9 +17,9 @@ from gradkern.contract.binder import Binder
 from gradkern.contract.check import check, scattered_outputs
 from gradkern.contract.host import host_key
 from gradkern.contract.request import Request, Views, request_of
+from gradkern.dispatch.pending import pending
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
-from gradkern.dispatch.waiting import waiting
 from gradkern.errors import GradkernError, ProviderError, nearest, shown
 from gradkern.policy import effective, searching
 from gradkern.system import providers
@@ -36,12 +36,13 @@ Wanted = tuple[str, str, Callable[[], None]]
 
 
 def plan(
-    request: Request, views: Views, signature: Hashable = None, permit: Callable[[], None] | None = None
+    request: Request, views: Views, signature: Hashable = None, before_planning: Callable[[], None] | None = None
 ) -> Prepared:
     """The plan of a call, cached by its signature if it has one. One thread plans at a time, so none is planned twice.
 
-    Raises a GradkernError where the call does not fit its contract, or no provider takes it; and what `permit` raises,
-    which is asked once nothing is wrong with the call.
+    before_planning: called once the call has passed its check; what it raises is raised here.
+
+    Raises a GradkernError where the call does not fit its contract, or no provider takes it.
     """
     with turn(plan_cache.planning):
         entry = None if signature is None else plan_cache.peek(signature)
@@ -50,13 +51,13 @@ def plan(
         binder = request.binder
         provider = _choose(binder, views.device, request.provider)
         call = _checked(request, views)
-        if permit is not None:
-            permit()
+        if before_planning is not None:
+            before_planning()
         with notice(f"gradkern: {binder.name}: first call of its kind, compiling"):
-            made = _make(binder, provider, waiting.admitted(call))
+            made = _make(binder, provider, pending.with_search_deferred(call))
         entry = Prepared(binder, provider.name, call, made, views.out, host_key(request.host))
         if entry.provisional:
-            waiting.add(entry)
+            pending.add(entry)
         if signature is not None:
             plan_cache.put(signature, entry)
         return entry
@@ -202,7 +203,7 @@ def _wrapped(
 def _planned(module: ProviderModule, call: Call) -> Plan:
     """The module's plan. Where it has no choice, the kernel that the policy pins must be the one it has."""
     made, pinned = module.plan(call), call.policy.kernel
-    heeds_pins = isinstance(module, Pinning) and module.HEEDS_PINS
-    if pinned not in (None, made.kernel) and made.kernel != "empty" and not heeds_pins:
+    selects_by_name = isinstance(module, Pinning) and module.SELECTS_BY_NAME
+    if pinned not in (None, made.kernel) and made.kernel != "empty" and not selects_by_name:
         raise Refusal(f"has no kernel {pinned!r} for this call; it has {made.kernel!r}")
     return made

@@ -146,8 +146,8 @@ def _described_call(
     policy: Policy | Mapping[str, Any] | None,
     attributes: Mapping[str, Any],
 ) -> tuple[Request, Views]:
-    asked: Mapping[str, Tensor] = out or {}
-    given = {name: _described(each, device) for name, each in asked.items()}
+    outs: Mapping[str, Tensor] = out or {}
+    given = {name: _described(each, device) for name, each in outs.items()}
     request = request_of(op, (), {**tensors, **attributes}, outputs, given, provider, policy)
     request.binder.require(request.arrays)
     named = zip(request.binder.inputs, request.arrays, strict=True)
@@ -179,8 +179,8 @@ def _find(request: Request, stream: Any) -> tuple[Prepared, tuple[Any, ...], Kin
         plan = signature = None
     if plan is None:
         on_host = kind.device == HOST
-        permit = None if on_host else partial(device_arrays().refuse_capture, binder.name, kind, stream)
-        plan = planner.plan(request, views_of(binder, operands), signature, permit)
+        before_planning = None if on_host else partial(device_arrays().refuse_capture, binder.name, kind, stream)
+        plan = planner.plan(request, views_of(binder, operands), signature, before_planning)
     elif kind.device != HOST:
         shortcuts.add(request, operands, plan_cache.slot(signature))
     if out:

@@ -1,4 +1,4 @@
-"""Searches that are put off: plans that were made without one are remembered until `tune` makes it."""
+"""Deferred searches: plans that were made without one are remembered until `tune` makes it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from types import TracebackType
 
 from gradkern.call import Call
 from gradkern.dispatch import planner
+from gradkern.dispatch.pending import pending
 from gradkern.dispatch.prepared import Prepared
-from gradkern.dispatch.waiting import waiting
 from gradkern.errors import GradkernError
 from gradkern.system import locks
 from gradkern.system.notice import warn
@@ -20,16 +20,16 @@ _one_at_a_time = locks.reentrant_lock()
 
 
 def tune() -> Tuning:
-    """Make every search that calls have been put off, and let their plans have the kernels that it finds.
+    """Make every search that calls have deferred, and give their plans the kernels that it finds.
 
-    Under `Policy(search="background")` a call never waits for a search: what it lacks is recorded. tune() makes these
+    Under `Policy(search="background")` a call never waits for a search: it is recorded as pending. tune() makes these
     searches one after another, with a bar that shows the time left, and replaces the kernels of cached and of prepared
-    plans; the results are stored for other processes. Of several processes that tune the same, one makes each search
-    and the others wait for its result. A search first waits for what the device does. A graph that was captured before
-    keeps the kernels it has.
+    plans; the results are stored for other processes. If several processes tune the same, one makes each search and the
+    others wait for its result. A search first waits until the device is idle. A graph that was captured before keeps
+    the kernels it has.
 
-    As a context it puts off all searches of calls within, in every thread, whatever the policy, and makes them at the
-    end: a training step runs at once, and its searches come when memory and device are free of it.
+    As a context it defers all searches of calls within, in every thread, whatever the policy, and makes them at the
+    end: a training step runs at once, and its searches run when it no longer needs memory and device.
 
     >>> with gradkern.tune():
     ...     step()
@@ -46,11 +46,11 @@ class Tuning:
         self.plans = plans
 
     def __enter__(self) -> Tuning:
-        waiting.put_off()
+        pending.defer()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        waiting.resume()
+        pending.resume()
         if error is None:
             self.plans += _tune()
 
@@ -59,17 +59,17 @@ class Tuning:
 
 
 def _tune() -> int:
-    """Search for all plans that wait; how many there were."""
+    """Search for all pending plans. Returns how many there were."""
     found = 0
     with turn(_one_at_a_time):
-        planner.compile_ahead(map(planner.wanted_by, waiting.plans()))
-        for plan in bar("tuning", waiting.plans(), _title):
+        planner.compile_ahead(map(planner.wanted_by, pending.plans()))
+        for plan in bar("tuning", pending.plans(), _title):
             try:
                 planner.search(plan)
                 found += 1
             except GradkernError as error:
                 warn(f"gradkern: {plan.operator} is not tuned: {error}", stacklevel=3)
-            waiting.discard(plan)
+            pending.discard(plan)
     return found
 
 

@@ -136,11 +136,11 @@ def _execute(platform: str, frame: Any) -> None:
     arrays_on_device: Any = import_module("gradkern.arrays.device")
     device = f"cuda:{arrays_on_device.device_of(there)}"
     plan, _, scalars = _plan(call, described, device, tuple(map(alignment, addresses)))
-    asked = _StreamGet(ctypes.sizeof(_StreamGet), None, frame.context, None)
+    query = _StreamGet(ctypes.sizeof(_StreamGet), None, frame.context, None)
     get = ctypes.CFUNCTYPE(_Pointer, ctypes.POINTER(_StreamGet))(frame.api[0].functions[_GET_STREAM])
-    if get(ctypes.byref(asked)):
+    if get(ctypes.byref(query)):
         raise RuntimeError("XLA gives no stream")
-    plan.plan(addresses[:count] + scalars, addresses[count:], asked.stream or 0)
+    plan.plan(addresses[:count] + scalars, addresses[count:], query.stream or 0)
 
 
 @lru_cache(maxsize=4096)

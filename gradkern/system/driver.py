@@ -1,4 +1,4 @@
-"""The CUDA driver, asked through ctypes: what GPUs there are, without any package."""
+"""The CUDA driver through ctypes: the GPUs of this machine, without any package."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Requirement:
         return _NAME.sub("", self.text).lower().replace("_", "-")
 
     def takes(self, version: str) -> bool:
-        """Whether a version is in the range that is asked for; a pre-release counts as the release it leads to."""
+        """Whether a version is in the required range; a pre-release counts as the release it leads to."""
         from packaging.requirements import Requirement as Parsed  # here: `gradkern doctor` tells where it is missing
         from packaging.version import Version
 

@@ -120,7 +120,7 @@ class Direct:
         self._padding = {n: (None,) * (len(self._binder.inputs) - n) for n in range(1, len(self._binder.inputs) + 1)}
         self._count = len(outputs)
         self._on_host = {*self._binder.inputs} - {each.name for each in tensors_of(self._binder.operator)}
-        self._asked: dict[Any, tuple[tuple[str, ...], dict[str, Any], AttributeKey, tuple[HostValue, ...]]] = {}
+        self._prepared: dict[Any, tuple[tuple[str, ...], dict[str, Any], AttributeKey, tuple[HostValue, ...]]] = {}
         self._known: dict[Any, tuple[_Known, ...]] = {}
 
     def __call__(
@@ -172,10 +172,10 @@ class Direct:
         out: dict[str, torch.Tensor] | None,
         seen: Any,
     ) -> Request:
-        asked = self._asked.get((needs, attributes))
-        if asked is None:
-            asked = self._asked[needs, attributes] = self._ask(needs, attributes)
-        wanted, named, key, host = asked
+        prepared = self._prepared.get((needs, attributes))
+        if prepared is None:
+            prepared = self._prepared[needs, attributes] = self._ask(needs, attributes)
+        wanted, named, key, host = prepared
         policy = policy_of(seen) if self._searched else None
         return Request(self._binder, self._padded(tensors), named, key, wanted, out, None, policy, host)
 

@@ -2,7 +2,7 @@
 
 Functional, and of as many results as the contract has outputs: one that is not wanted is an empty tensor. The policy is
 part of the arguments; with search="in force" it is that of the block and PyTorch's flags when the call is made, as they
-are in a graph that was traced before. They have no gradients: asked for it, they raise.
+are in a graph that was traced before. They have no gradients: a backward pass through them raises.
 """
 
 from __future__ import annotations

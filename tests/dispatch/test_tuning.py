@@ -13,7 +13,7 @@ from helpers.calls import OPERATORS, arguments
 
 import gradkern
 from gradkern.call import Call
-from gradkern.dispatch.waiting import Waiting, waiting
+from gradkern.dispatch.pending import PendingSearches, pending
 from gradkern.errors import ProviderError
 from gradkern.system import providers
 
@@ -53,8 +53,8 @@ def searching(monkeypatch: pytest.MonkeyPatch, empty_plan_cache: None) -> Iterat
     for module in OPERATORS[GELU].providers["cpu"]:
         monkeypatch.setitem(sys.modules, f"gradkern.ops.{OPERATORS[GELU].family}.{module}", fake)
     yield fake
-    for plan in waiting.plans():
-        waiting.discard(plan)
+    for plan in pending.plans():
+        pending.discard(plan)
 
 
 def result(**changes: Any) -> float:
@@ -143,11 +143,11 @@ def test_a_search_that_fails_leaves_the_plan_as_it_is_with_a_warning(searching: 
 @pytest.mark.parametrize("search", ["default", "exhaustive"])
 def test_other_policies_leave_nothing_to_tune(searching: SearchingProvider, search: str) -> None:
     result(policy={"search": search})
-    assert (waiting.plans(), searching.searches) == ([], [search])
+    assert (pending.plans(), searching.searches) == ([], [search])
 
 
 def test_of_too_many_plans_the_oldest_are_forgotten() -> None:
-    few: Waiting = Waiting(bound=2)
+    few: PendingSearches = PendingSearches(bound=2)
     plans: list[Any] = [object(), object(), object()]
     for each in plans:
         few.add(each)

@@ -133,7 +133,7 @@ def after_repeats(rank: int) -> tuple[list[str], int]:
     step_comparison.perf_counter, switch.compare = lambda: seconds, lambda *_: None  # by no other time
     gradkern.torch.forget()
     gradkern.torch.tune(step, repeats=1)
-    return sorted(each.translation.name for each in switch._kernels() if each.resting), steps
+    return sorted(each.translation.name for each in switch._kernels() if each.inactive), steps
 
 
 def main(rank: int, size: int, folder: Path) -> None:

@@ -97,15 +97,15 @@ def check(kernel: Kernel, *args: Any, taken: bool = True, terms: Any = None, **n
     truth = FORMULAS.get(name, getattr(torch.ops.aten, name))(*map(wide, args), **named)
     first, results, truth = (each if isinstance(each, tuple) else (each,) for each in (first, results, truth))
     signature = kernel.signatures()[-1]
-    names = {} if signature.asked is None else {each.place: name for name, each in signature.asked.outputs}
+    names = {} if signature.description is None else {each.place: name for name, each in signature.description.outputs}
     for place, (theirs, ours, exact) in enumerate(zip(first, results, truth, strict=True)):
         if theirs is None or (taken and place not in names and ours is None):
             assert ours is None
             continue
         assert (ours.dtype, ours.shape, ours.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
         if place in names and taken:
-            assert signature.asked is not None
-            assert_close(signature.asked.op, names[place], torch_as_numpy(ours), exact.numpy(), terms)
+            assert signature.description is not None
+            assert_close(signature.description.op, names[place], torch_as_numpy(ours), exact.numpy(), terms)
     return results
 
 

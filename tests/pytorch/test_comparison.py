@@ -115,7 +115,7 @@ def test_an_operator_rests_of_which_all_calls_are_too_small_or_refused(
     gradkern.torch.enable(devices="cpu", min_bytes=1 << 20 if small else 0)
     gradkern.torch.tune(step(6, 7))
     assert not kernel.override.installed
-    assert kernel.resting == "no gain: gradkern would answer none of a step's calls"
+    assert kernel.inactive == "no gain: gradkern would answer none of a step's calls"
 
 
 def test_calls_that_are_too_small_count_among_those_that_lose(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_calls_that_are_too_small_count_among_those_that_lose(monkeypatch: pytes
     assert kernel.small.value == 2
     gradkern.torch.tune(step(6, 2, 3, 4))
     assert not kernel.override.installed
-    assert kernel.resting == "no gain: of a step's calls some gain 10 us, the others lose 12"
+    assert kernel.inactive == "no gain: of a step's calls some gain 10 us, the others lose 12"
 
 
 def test_all_that_has_a_plan_is_taken_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,13 +247,13 @@ def test_other_processes_do_as_the_first_has_found(monkeypatch: pytest.MonkeyPat
     gradkern.torch.tune(step(6, 7))
     found = verdicts(switch._kernels())
     assert [text for _, text in found.declined] == ["f32[7, 40] with f32, f32, f32"]
-    assert found.resting == {}
+    assert found.inactive == {}
     gradkern.torch.forget()
     gradkern.torch.enable(devices="cpu", min_bytes=0, only_faster=False)
     gradkern.torch.tune(step(6, 7))
     follow(switch._kernels(), found)
     assert [row[2][:7] for row in rows_of_report().values()] == ["", "no gain"]
-    follow(switch._kernels(), Verdicts(resting={NAME: "no gain at all"}))
+    follow(switch._kernels(), Verdicts(inactive={NAME: "no gain at all"}))
     assert rows_of_report()["6"][2] == "no gain at all"
 
 

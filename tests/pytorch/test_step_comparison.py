@@ -58,7 +58,7 @@ def tuned(monkeypatch: pytest.MonkeyPatch, clock: Clock, repeats: int) -> dict[s
     monkeypatch.setattr(step_comparison, "perf_counter", clock)
     gradkern.torch.enable(devices="cpu", min_bytes=0)
     assert gradkern.torch.tune(clock.step, repeats=repeats) == 1
-    return {each.translation.name: each.resting for each in switch._kernels() if each.resting}
+    return {each.translation.name: each.inactive for each in switch._kernels() if each.inactive}
 
 
 def test_an_operator_rests_where_steps_are_no_longer_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_what_rests_does_so_after_disable_and_enable_until_the_next_tune_or_opti
         clock.step()
         assert clock.taken() == {NORM: before[NORM] + 2, GELU: before[GELU] + 2}
     gradkern.torch.forget()
-    assert not any(each.resting for each in switch._kernels())
+    assert not any(each.inactive for each in switch._kernels())
 
 
 def test_without_repeats_no_further_step_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_calls_that_cost_the_host_more_than_they_gain_are_taken_where_steps_are_
                 each.comparison = Comparison(Cost(50, 100), Cost(60, 30))
                 each.decline(str(each.comparison))
         if not others:
-            kernel.rest("no gain: gradkern would answer none of a step's calls")
+            kernel.deactivate("no gain: gradkern would answer none of a step's calls")
 
     (kernel,) = [each for each in switch._kernels() if each.translation.name == NORM and each.key == "CPU"]
     monkeypatch.setattr(switch, "compare", compare)
@@ -149,7 +149,7 @@ def test_calls_that_cost_the_host_more_than_they_gain_are_taken_where_steps_are_
             "f32[3, 40": "no gain: gradkern's kernels take 50.0 us and 100.0 of the host's, PyTorch's 60.0 and 30.0",
         }
     else:
-        assert kernel.resting == "no gain: a step takes 16.60 ms with gradkern's kernels, 15.62 with PyTorch's"
+        assert kernel.inactive == "no gain: a step takes 16.60 ms with gradkern's kernels, 15.62 with PyTorch's"
 
 
 def test_the_next_tune_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_the_next_tune_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(tuned(monkeypatch, clock, repeats=1)) == [NORM]
     clock.costs[NORM] = -0.002
     gradkern.torch.tune(clock.step, repeats=1)
-    assert not any(each.resting for each in switch._kernels())
+    assert not any(each.inactive for each in switch._kernels())
 
 
 def test_the_slowest_process_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_an_operator_rests_where_turns_vary_by_more_than_it_gains(
     monkeypatch.setattr(step_comparison, "perf_counter", clock)
     gradkern.torch.enable("layer_norm", devices="cpu", min_bytes=0)
     gradkern.torch.tune(step, repeats=1)
-    found = {each.translation.name: each.resting for each in switch._kernels() if each.resting}
+    found = {each.translation.name: each.inactive for each in switch._kernels() if each.inactive}
     assert list(found) == resting
     if resting:
         assert found[NORM] == (

@@ -312,7 +312,7 @@ def test_enabled_puts_back_what_was_in_force() -> None:
 
 
 def active() -> list[str]:
-    return sorted({each.translation.group for each in switch._kernels() if each.active})
+    return sorted({each.translation.group for each in switch._kernels() if each.enabled})
 
 
 # --- who else replaces kernels ----------------------------------------------------------------------------------------
@@ -502,7 +502,7 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
-@pytest.mark.parametrize("part", ["plan_for", "runner", "asked"])
+@pytest.mark.parametrize("part", ["plan_for", "runner", "describe"])
 def test_a_call_whose_planning_fails_is_pytorchs_and_training_goes_on(
     part: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:

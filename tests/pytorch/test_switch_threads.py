@@ -45,10 +45,10 @@ while time.monotonic() < end and not errors:
     with gradkern.torch.enabled(**{"devices": device, "min_bytes": 0, "plan": "now", **options[changes % 5]}):
         time.sleep(.005)
         for kernel in switch._kernels() if way == "resting" else ():
-            if kernel.active:
-                kernel.rest("for a while")
+            if kernel.enabled:
+                kernel.deactivate("for a while")
                 time.sleep(.001)
-                kernel.wake()
+                kernel.activate()
     changes += 1
 for each in threads:
     each.join()

@@ -18,7 +18,7 @@ from gradkern.arrays.kind import TensorKind
 from gradkern.arrays.torch_guards import Guard, guard_of
 from gradkern.dispatch.plan_cache import Slot, plan_cache
 from gradkern.dispatch.prepared import Prepared
-from gradkern.torch.compile_backend.operators.definition import Asked, definition
+from gradkern.torch.compile_backend.operators.definition import OpCall, definition
 from gradkern.torch.direct import is_eager
 
 __all__ = ["CallSite"]
@@ -49,10 +49,10 @@ class CallSite:
         given = iter(tensors)
         arguments = [next(given) if each is ... else each for each in self._arguments]
         if is_eager():
-            asked = self._ask(*arguments)
-            results = asked.answer()
-            if isinstance(asked, Asked):  # one plan answers it
-                self._remember(asked, tensors)
+            call = self._ask(*arguments)
+            results = call.answer()
+            if isinstance(call, OpCall):  # one plan answers it
+                self._remember(call, tensors)
         else:  # a dispatch mode is to see the operator
             results = self._operator(*arguments)
         every = (results,) if isinstance(results, torch.Tensor) else results
@@ -61,16 +61,16 @@ class CallSite:
                 assert_size_stride(each, size, strides, str(self._operator))
         return results
 
-    def _remember(self, asked: Asked, tensors: Tensors) -> None:
+    def _remember(self, call: OpCall, tensors: Tensors) -> None:
         """Recognise the next call like this one. Threads may do so at once: one of them is forgotten."""
-        row = asked.row()
+        row = call.row()
         if row is None:
             return
         slot, kind = row[1], cast(TensorKind, row[2])  # of tensors, as guards are of them
         guard, plan = guard_of(tensors), slot.entry
         if guard is not None and plan is not None:
             others = [each for each in self._known if each.lives]
-            self._known = (_Known(asked, slot, plan, kind, guard, tensors), *others[: _MOST - 1])
+            self._known = (_Known(call, slot, plan, kind, guard, tensors), *others[: _MOST - 1])
 
 
 class _Known:
@@ -95,22 +95,22 @@ class _Known:
     )
 
     def __init__(
-        self, asked: Asked, slot: Slot[Prepared], plan: Prepared, kind: TensorKind, guard: Guard, tensors: Tensors
+        self, call: OpCall, slot: Slot[Prepared], plan: Prepared, kind: TensorKind, guard: Guard, tensors: Tensors
     ) -> None:
-        outputs, out = plan.call.outputs, asked.out or {}
+        outputs, out = plan.call.outputs, call.out or {}
         made = [name for name in outputs if name not in out]
         self._allocate, self._address = kind.allocator([outputs[name] for name in made]), torch.Tensor.data_ptr
         # places among a call's tensors, followed by what it makes
         given = {id(each): place for place, each in enumerate(tensors)}
         new = {name: len(tensors) + place for place, name in enumerate(made)}
-        self._read = _picker([given[id(each)] for each in asked.tensors if each is not None])
+        self._read = _picker([given[id(each)] for each in call.tensors if each is not None])
         self._written = _picker([given[id(out[name])] if name in out else new[name] for name in outputs])
         # places among what it makes, followed by a placeholder for all else
-        results = [made.index(name) if name in made else len(made) for name in asked.names]
+        results = [made.index(name) if name in made else len(made) for name in call.names]
         self._results = itemgetter(*results)
         self._unwanted = [tensors[0].new_empty(0)] if len(made) in results else []
         self._slot, self._stream, self._addresses = slot, kind.stream, guard.addresses
-        self._now, self._seen = asked.operator.seen, asked.operator.seen()
+        self._now, self._seen = call.operator.seen, call.operator.seen()
 
     @property
     def lives(self) -> bool:

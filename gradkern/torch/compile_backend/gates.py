@@ -58,20 +58,20 @@ GATES: Mapping[str, Gate] = MappingProxyType(
 class Gates:
     """The table with what options={"gradkern": ...} changes of it."""
 
-    def __init__(self, least: Mapping[str, int | None], asked: Collection[str] = ()) -> None:
-        self._least, self._asked = least, asked
+    def __init__(self, least: Mapping[str, int | None], named: Collection[str] = ()) -> None:
+        self._least, self._named = least, named
 
     @property
     def key(self) -> str:
         """What distinguishes them, for the keys of caches."""
-        return f"{sorted(self._least.items())} {sorted(self._asked)}"
+        return f"{sorted(self._least.items())} {sorted(self._named)}"
 
     def reason(self, fusion: str, x: torch.Tensor, doubt: str = "") -> str:
-        """Why a fusion of this input is not made; "" where it is. doubt: why it is made here only where asked for."""
+        """Why a fusion of this input is not made; "" where it is. doubt: why it is made here only on request."""
         least = self._least[fusion]
         if least is None:
             return "switched off"
-        if doubt and fusion not in self._asked:
+        if doubt and fusion not in self._named:
             return f"off unless it is asked for: {doubt}"
         size = hint(x.numel()) * x.element_size()
         if not size:

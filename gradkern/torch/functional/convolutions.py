@@ -85,7 +85,7 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
     ):  # a backend sees a convolution, and has operators of its own
         return _PYTORCHS[spatial](x, weight, bias, *of_axes, groups)
     count_call(f"conv{spatial}d", x)
-    return _Conv.apply(x, weight, bias, _asked(spatial, *of_axes, groups))  # pyright: ignore[reportReturnType]
+    return _Conv.apply(x, weight, bias, _call_of(spatial, *of_axes, groups))  # pyright: ignore[reportReturnType]
 
 
 def _of_axes(spatial: int, name: str, value: Any) -> Any:
@@ -110,7 +110,7 @@ def _no_sizes(spatial: int, name: str, value: Any) -> ArgumentError:
 
 
 @lru_cache(maxsize=1024)
-def _asked(spatial: int, stride: Any, padding: Any, dilation: Any, groups: int) -> tuple[tuple[Any, ...], Any]:
+def _call_of(spatial: int, stride: Any, padding: Any, dilation: Any, groups: int) -> tuple[tuple[Any, ...], Any]:
     """The arguments of aten, and the attributes of the registry's operators. One number is one for every axis."""
     given = ("stride", stride), ("padding", padding), ("dilation", dilation)
     sizes = [_integers(spatial, *each) for each in given]
@@ -131,9 +131,9 @@ def _own_forward(x: Tensor, weight: Tensor, groups: int) -> bool:
 
 class _Conv(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, asked: tuple[Any, Any]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, call: tuple[Any, Any]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.save_for_backward(x, weight)
-        ctx.asked = sizes, attributes = asked
+        ctx.call = sizes, attributes = call
         if _own_forward(x, weight, sizes[-1]) and x.numel():
             return _CONV((True,), (x, weight) if bias is None else (x, weight, bias), attributes)[0]
         return torch.convolution(x, weight, bias, *sizes)
@@ -141,7 +141,7 @@ class _Conv(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight = ctx.saved_tensors
-        needs, (sizes, attributes) = ctx.needs_input_grad[:3], ctx.asked
+        needs, (sizes, attributes) = ctx.needs_input_grad[:3], ctx.call
         if torch.is_grad_enabled() or not x.numel():
             found = torch.ops.aten.convolution_backward(grad, x, weight, [weight.shape[0]], *sizes, list(needs))
             found = [each if need else None for each, need in zip(found, needs, strict=True)]

@@ -78,11 +78,12 @@ def leave_short(kernels: Iterable[Kernel]) -> None:
     a second for each signature.
     """
     for kernel in kernels:
-        if kernel.active:
-            waiting = {each: kernel.translation.gainless(each.asked) for each in kernel.signatures() if each.waits}
-            timed = _by_pytorch(kernel, [each for each, most in waiting.items() if most and each.args])
+        if kernel.enabled:
+            gainless = kernel.translation.gainless
+            limits = {each: gainless(each.description) for each in kernel.signatures() if each.waits}
+            timed = _by_pytorch(kernel, [each for each, most in limits.items() if most and each.args])
             for each, cost in timed.items():
-                if cost.device <= waiting[each]:
+                if cost.device <= limits[each]:
                     each.comparison = Short(cost)
                     each.decline(str(each.comparison))
 
@@ -92,7 +93,7 @@ def compare(kernels: Iterable[Kernel], calls: Mapping[Signature, int], small: Ma
     each operator were too small to have one.
     """
     for kernel in kernels:
-        if kernel.active:
+        if kernel.enabled:
             _time(kernel, [each for each in kernel.signatures() if each.run and each.args and not each.comparison])
             came = {each: calls[each] for each in kernel.signatures() if calls.get(each)}
             _judge(kernel, came, small.get(kernel, 0))
@@ -103,27 +104,27 @@ class Verdicts:
     """Why calls are PyTorch's: by the operator's name and the signature's text, and why whole operators are."""
 
     declined: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    resting: Mapping[str, str] = field(default_factory=dict)
+    inactive: Mapping[str, str] = field(default_factory=dict)
 
 
 def verdicts(kernels: Iterable[Kernel]) -> Verdicts:
     """What `compare` has found."""
-    known = [each for each in kernels if each.active]
+    known = [each for each in kernels if each.enabled]
     found = [(kernel, each) for kernel in known for each in kernel.signatures() if each.comparison and not each.run]
     declined = {(kernel.translation.name, each.text): each.reason for kernel, each in found}
-    return Verdicts(declined, {kernel.translation.name: kernel.resting for kernel in known if kernel.resting})
+    return Verdicts(declined, {kernel.translation.name: kernel.inactive for kernel in known if kernel.inactive})
 
 
 def follow(kernels: Iterable[Kernel], found: Verdicts) -> None:
     """Do as another process has found, so that all run the same kernels."""
     for kernel in kernels:
-        if kernel.active:
+        if kernel.enabled:
             for each in kernel.signatures():
                 reason = found.declined.get((kernel.translation.name, each.text))
                 if reason is not None and not each.reason:
                     each.decline(reason)
-            if kernel.translation.name in found.resting:
-                kernel.rest(found.resting[kernel.translation.name])
+            if kernel.translation.name in found.inactive:
+                kernel.deactivate(found.inactive[kernel.translation.name])
 
 
 def _time(kernel: Kernel, signatures: list[Signature]) -> None:
@@ -153,7 +154,7 @@ def _by_pytorch(kernel: Kernel, signatures: Collection[Signature]) -> dict[Signa
 
 
 def _judge(kernel: Kernel, calls: Mapping[Signature, int], small: int) -> None:
-    """Decline what does not gain, and rest where the operator as a whole does not."""
+    """Decline what does not gain; deactivate the kernel where the operator as a whole does not."""
     for each in calls:
         if each.comparison is not None and each.run is not None and each.comparison.gain <= 0:
             each.decline(str(each.comparison))
@@ -163,14 +164,14 @@ def _judge(kernel: Kernel, calls: Mapping[Signature, int], small: int) -> None:
     if not others:
         return
     if not taken:
-        kernel.rest("no gain: gradkern would answer none of a step's calls")
+        kernel.deactivate("no gain: gradkern would answer none of a step's calls")
         return
     if any(each.comparison is None for each in taken):
         return  # what could not be timed may gain
     gained = sum(count * each.comparison.gain for each, count in taken.items())
     lost = _detour(kernel, left, taken) * others
     if gained <= lost:
-        kernel.rest(f"no gain: of a step's calls some gain {gained:.0f} us, the others lose {lost:.0f}")
+        kernel.deactivate(f"no gain: of a step's calls some gain {gained:.0f} us, the others lose {lost:.0f}")
 
 
 def _detour(kernel: Kernel, left: Iterable[Signature], taken: Iterable[Signature]) -> float:

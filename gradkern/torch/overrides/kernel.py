@@ -23,7 +23,7 @@ from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.override import Override
 from gradkern.torch.overrides.request import Declined, Translation
 from gradkern.torch.overrides.runners import Run, runner
-from gradkern.torch.overrides.signatures import Asked, Signature, asked, random_args, recogniser
+from gradkern.torch.overrides.signatures import Description, Signature, describe, random_args, recogniser
 from gradkern.torch.overrides.timing import synchronize
 
 __all__ = ["MOST", "Kernel"]
@@ -45,53 +45,53 @@ class Kernel:
         self.small = Counter()  # calls under the gate
         self.forgotten = Forgotten()
         self._table: dict[Any, tuple[Signature, ...]] = {}
-        self._runs: dict[tuple[Asked, Any], Run] = {}
+        self._runs: dict[tuple[Description, Any], Run] = {}
         self._least = 0
-        self._active = self._timed = self._raises = False
-        self.resting = ""  # why every call is PyTorch's until the next `wake`
+        self._enabled = self._timed = self._raises = False
+        self.inactive = ""  # why every call is PyTorch's until the next `activate`
         self._changing = locks.reentrant_lock()
         self.answer = self._body()
         self.override = Override(translation.name, key, self.answer)
 
     @property
-    def active(self) -> bool:
-        return self._active
+    def enabled(self) -> bool:
+        return self._enabled
 
     def enable(self, options: Options) -> None:
-        """What has been told to rest does, unless the options take all that has a plan.
+        """Answer calls by these options. An inactive kernel stays so, unless the options take all that has a plan.
 
         Raises RuntimeError where PyTorch has no such kernel.
         """
         self.follow(options)
-        if not (self.resting and options.leaves_what_does_not_gain):
-            self.wake()
+        if not (self.inactive and options.leaves_what_does_not_gain):
+            self.activate()
 
     def follow(self, options: Options) -> None:
         """Answer calls by these options; none come before the override is installed."""
         self.options = options
         self._least = max(1, options.least(self.translation.group))  # what is empty is PyTorch's
         self._timed, self._raises = options.timed, options.on_refusal == "raise"
-        self._active = True
+        self._enabled = True
 
     def disable(self) -> None:
         """Pass every call on to PyTorch's kernel until the next `enable`. Plans and verdicts are kept.
 
         The override stays: PyTorch's table of kernels is not safe to change while other threads train.
         """
-        self._active = False
+        self._enabled = False
 
-    def rest(self, reason: str) -> None:
-        """Leave the operator to PyTorch as if there were no gradkern, until `wake`: in `tune`, between steps."""
+    def deactivate(self, reason: str) -> None:
+        """Leave the operator to PyTorch as if there were no gradkern, until `activate`: in `tune`, between steps."""
         if self.override.remove():
-            self.resting = reason
+            self.inactive = reason
 
-    def wake(self) -> None:
+    def activate(self) -> None:
         self.override.install()
-        self.resting = ""
+        self.inactive = ""
 
     @contextmanager
     def handing_on(self) -> Iterator[None]:
-        """Every call is PyTorch's for a while, as those are that are too small, and none is counted."""
+        """Pass every call on to PyTorch, as too small ones are, and count none."""
         least, before = self._least, self.small.value
         self._least = sys.maxsize
         try:
@@ -104,27 +104,27 @@ class Kernel:
         return [each for alike in list(self._table.values()) for each in alike]
 
     def forget(self) -> None:
-        """Forget every signature and its plan, and why it rests."""
+        """Forget every signature and its plan, and why it is inactive."""
         with self._changing:
             self._table.clear()
             self._runs.clear()
             self.small = Counter()
             self.forgotten = Forgotten()
-        if self._active:
-            self.wake()
-        self.resting = ""
+        if self._enabled:
+            self.activate()
+        self.inactive = ""
 
     def plan(self, signature: Signature) -> None:
         """Plan for a signature that waits: compile, and search at once. Where that fails, the calls are PyTorch's."""
-        question = signature.asked
-        if question is None or not signature.waits:
+        description = signature.description
+        if description is None or not signature.waits:
             return
         flags = signature.key[1][-1] if self.translation.searched else None
         with turn(_planning):
             try:
-                run = self._runs.get((question, flags))
+                run = self._runs.get((description, flags))
                 if run is None:
-                    run = self._runs[question, flags] = self._planned(question, flags)
+                    run = self._runs[description, flags] = self._planned(description, flags)
                 signature.run = run
             except Exception as error:
                 _raise_if_lost(error)
@@ -132,23 +132,23 @@ class Kernel:
 
     def wanted(self, signature: Signature) -> Wanted | None:
         """What the plan of a signature needs, if it waits for one."""
-        question = signature.asked
-        if question is None or not signature.waits:
+        description = signature.description
+        if description is None or not signature.waits:
             return None
         flags = signature.key[1][-1] if self.translation.searched else None
-        provider = question.device.partition(":")[0]  # one of its device's name
-        return provider, question.device, partial(dry_plan_for, provider=provider, **_described(question, flags))
+        provider = description.device.partition(":")[0]  # one of its device's name
+        return provider, description.device, partial(dry_plan_for, provider=provider, **_described(description, flags))
 
     @staticmethod
-    def _planned(question: Asked, flags: Any) -> Run:
-        prepared = plan_for(**_described(question, flags))
-        return runner(question, prepared.plan, tuple(prepared.call.outputs))
+    def _planned(description: Description, flags: Any) -> Run:
+        prepared = plan_for(**_described(description, flags))
+        return runner(description, prepared.plan, tuple(prepared.call.outputs))
 
     def _body(self) -> Callable[..., Any]:
         split, table = self.translation.split, self._table
 
         def body(keys: Any, *args: Any, **named: Any) -> Any:
-            if not self._active:
+            if not self._enabled:
                 return self.override.original(keys, *args, **named)
             x = args[1]  # of all these operators either the input or a gradient of its shape
             if x.nbytes < self._least:
@@ -165,7 +165,7 @@ class Kernel:
                 try:
                     results = signature.taken_time(x.device, run, tensors) if self._timed else run(tensors)
                     if results is not None:
-                        finish = signature.asked.finish  # pyright: ignore[reportOptionalMemberAccess]
+                        finish = signature.description.finish  # pyright: ignore[reportOptionalMemberAccess]
                         if finish:
                             results = finish(results, args, partial(self.override.original, keys))
                         signature.taken.tick()
@@ -186,15 +186,15 @@ class Kernel:
         answer = self.override.original(keys, *args, **named)
         if len(set(map(id, tensors))) < len(tensors):
             return answer  # a tensor given twice: such a call is not remembered
-        question, reason = None, ""
+        description, reason = None, ""
         try:
-            question = asked(self.translation.request(*args, **named), tensors, answer)
+            description = describe(self.translation.request(*args, **named), tensors, answer)
         except Declined as declined:
             reason = str(declined)
         except Exception as error:
             reason = _said(error)
         args_again = random_args(args, named)
-        signature = Signature(recogniser(tensors), key, _text(tensors, key[1]), question, reason, args_again)
+        signature = Signature(recogniser(tensors), key, _text(tensors, key[1]), description, reason, args_again)
         with self._changing:
             self._make_room()
             alike = [each for each in self._table.get(key, ()) if not each.fits(*tensors)]
@@ -214,8 +214,8 @@ class Kernel:
             gone = self._table.pop(next(iter(self._table)) if first is None else first)
             self.forgotten.add(gone)
             runs = [each.run for each in gone if each.run is not None]
-            for question in [each for each, run in self._runs.items() if run in runs] if runs else ():
-                del self._runs[question]
+            for description in [each for each, run in self._runs.items() if run in runs] if runs else ():
+                del self._runs[description]
 
     def _failed(self, signature: Signature, error: Exception) -> None:
         """Note why a call is PyTorch's that gradkern has begun to answer. The next of its kind is tried again if memory
@@ -285,14 +285,14 @@ def _text(tensors: tuple[torch.Tensor, ...], rest: tuple[Any, ...]) -> str:
     return ", ".join([data[0]] if data[0] == data[1] else data) + (f" with {', '.join(types)}" if types else "")
 
 
-def _described(question: Asked, flags: Any) -> dict[str, Any]:
+def _described(description: Description, flags: Any) -> dict[str, Any]:
     """The arguments of plan_for."""
     return {
-        "op": question.op,
-        "tensors": dict(question.inputs),
-        "device": question.device,
-        "outputs": [name for name, _ in question.outputs],
-        "out": {name: result.seen_as for name, result in question.outputs},
+        "op": description.op,
+        "tensors": dict(description.inputs),
+        "device": description.device,
+        "outputs": [name for name, _ in description.outputs],
+        "out": {name: result.seen_as for name, result in description.outputs},
         "policy": searching(DEFAULT if flags is None else policy_of(flags)),
-        **dict(question.attributes),
+        **dict(description.attributes),
     }

@@ -78,7 +78,7 @@ class Override:
 
     def _registered(self) -> torch.library.Library:
         library = torch.library.Library("aten", "IMPL")
-        with warnings.catch_warnings():  # that a kernel is replaced is what was asked for
+        with warnings.catch_warnings():  # PyTorch warns that a kernel is replaced
             warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
             library.impl(self.name, self._body, self.key, with_keyset=True, allow_override=True)
         self._registrations.append(torch.library.get_kernel(f"aten::{self.name}", self.key))

@@ -100,7 +100,7 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
         name, device = kernel.translation.name, kernel.key.lower()
         found: dict[tuple[str, str], list[Signature]] = {}
         for each in kernel.signatures():
-            reason = each.reason or kernel.resting or (each.failure and f"failed, is tried again: {each.failure}")
+            reason = each.reason or kernel.inactive or (each.failure and f"failed, is tried again: {each.failure}")
             if each.waits:
                 reason = "waits for a plan: gradkern.torch.tune"
             found.setdefault((each.text, reason), []).append(each)

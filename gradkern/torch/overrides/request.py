@@ -56,7 +56,7 @@ class Request:
     """A call of a registry operator that answers an aten backward call.
 
     inputs      by contract name, in contract order: tensors of the call, what is derived from them, and constants
-    outputs     what each of aten's results is in the contract; None where it was not asked for
+    outputs     what each of aten's results is in the contract; None where it is not wanted
     views       how contract names see the memory of the call's tensors, or of aten's results, where shapes differ
     finish      computes the results that the plan does not; None where there are none
     """
@@ -77,10 +77,10 @@ class Translation:
     group     what users call it
     split     of a call's arguments, the tensors that are read and all else that decides what is computed; equal ones of
               these come with equally many tensors
-    request   of a call's arguments, what is asked of gradkern; raises Declined
+    request   a function of a call's arguments: gradkern's request; raises Declined
     searched  the last of all else are PyTorch's flags; a search depends on them
-    gainless  of what a call asks for (signatures.Asked), the microseconds of PyTorch's kernels up to which calls like
-              it have never gained what they cost the host
+    gainless  a function of a call's signatures.Description, in microseconds: where PyTorch's kernels take no longer,
+              such calls have never gained what they cost the host
     """
 
     name: str
@@ -88,12 +88,12 @@ class Translation:
     split: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
     request: Callable[..., Request]
     searched: bool = False
-    gainless: Callable[[Any], float] = lambda asked: 0.0
+    gainless: Callable[[Any], float] = lambda description: 0.0
 
 
 def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:
     """The names that an output mask leaves."""
-    return tuple(name if asked else None for name, asked in zip(names, mask, strict=True))
+    return tuple(name if wanted else None for name, wanted in zip(names, mask, strict=True))
 
 
 def in_order_of(tensor: torch.Tensor) -> View:

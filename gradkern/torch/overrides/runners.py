@@ -14,7 +14,7 @@ from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.view import device_arrays
 from gradkern.call import Plan, execution
 from gradkern.torch.overrides.request import Constant, View
-from gradkern.torch.overrides.signatures import Asked, Source, derived
+from gradkern.torch.overrides.signatures import Description, Source, derived
 
 __all__ = ["Run", "runner"]
 
@@ -22,22 +22,22 @@ Run = Callable[[tuple[torch.Tensor, ...]], Any]
 """aten's results for the tensors of a call; None where the call is not quite like the others."""
 
 
-def runner(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
+def runner(description: Description, plan: Plan, order: tuple[str, ...]) -> Run:
     """What answers the calls that ask for this. `order` is that of the plan's outputs."""
-    return (_on_cpu if asked.device == "cpu" else _on_cuda)(asked, plan, order)
+    return (_on_cpu if description.device == "cpu" else _on_cuda)(description, plan, order)
 
 
-def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
-    kind = device_arrays().torch_kind(int(asked.device.removeprefix("cuda:")))
-    made = dict(asked.outputs)
+def _on_cuda(description: Description, plan: Plan, order: tuple[str, ...]) -> Run:
+    kind = device_arrays().torch_kind(int(description.device.removeprefix("cuda:")))
+    made = dict(description.outputs)
     allocate = kind.allocator([made[name].tensor for name in order])
     # aten's results, by their places among the arrays that are made; the place behind them is None, for all else
     places = {made[name].place: index for index, name in enumerate(order)}
-    results_of = itemgetter(*[places.get(place, len(order)) for place in range(asked.results)])
+    results_of = itemgetter(*[places.get(place, len(order)) for place in range(description.results)])
     stream, execute, address = kind.stream, execution(plan), torch.Tensor.data_ptr
-    fixed = tuple([_address(each, asked.device) for each in asked.sources if isinstance(each, Constant)])
-    inputs_of = itemgetter(*_picks(asked.sources))
-    before = _derived(asked.sources)
+    fixed = tuple([_address(each, description.device) for each in description.sources if isinstance(each, Constant)])
+    inputs_of = itemgetter(*_picks(description.sources))
+    before = _derived(description.sources)
 
     def run(tensors: tuple[torch.Tensor, ...]) -> Any:
         if before:
@@ -54,13 +54,13 @@ def _on_cuda(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
     return run
 
 
-def _on_cpu(asked: Asked, plan: Plan, order: tuple[str, ...]) -> Run:
-    made = [dict(asked.outputs)[name] for name in order]
+def _on_cpu(description: Description, plan: Plan, order: tuple[str, ...]) -> Run:
+    made = [dict(description.outputs)[name] for name in order]
     makers = [(each.place, TORCH.maker(each.tensor), each.view) for each in made]
-    count = asked.results
-    constants = [_constant(each) for each in asked.sources if isinstance(each, Constant)]
-    picks = list(zip(_picks(asked.sources), asked.views, strict=True))
-    before = _derived(asked.sources)
+    count = description.results
+    constants = [_constant(each) for each in description.sources if isinstance(each, Constant)]
+    picks = list(zip(_picks(description.sources), description.views, strict=True))
+    before = _derived(description.sources)
 
     def run(tensors: tuple[torch.Tensor, ...]) -> Any:
         every = [*tensors, *[derived(each, tensors) for each in before], *constants]

@@ -16,7 +16,7 @@ from gradkern.torch.counter import Counter
 from gradkern.torch.overrides.request import Constant, Declined, Derived, Finish, Request, View
 from gradkern.torch.overrides.timing import Timer
 
-__all__ = ["Asked", "Result", "Signature", "Source", "asked", "derived", "random_args", "recogniser"]
+__all__ = ["Description", "Result", "Signature", "Source", "derived", "describe", "random_args", "recogniser"]
 
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _COUNTS = torch.int32  # the type of numbers of elements; for a call that is only timed they may be 1
@@ -38,7 +38,7 @@ Source = int | tuple[Callable[..., torch.Tensor], tuple[int, ...]] | Constant
 
 
 @dataclass(frozen=True)
-class Asked:
+class Description:
     """A request described: nothing of it holds a tensor. Equal ones have equal plans.
 
     sources   of every input, in contract order
@@ -61,8 +61,8 @@ def derived(source: Source, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
     return function(*[tensors[place] for place in places])
 
 
-def asked(request: Request, tensors: tuple[torch.Tensor, ...], answer: Any) -> Asked:
-    """What a request asks for, given what PyTorch's kernel has answered. Raises Declined for what is no contract's."""
+def describe(request: Request, tensors: tuple[torch.Tensor, ...], answer: Any) -> Description:
+    """The description of a request, from PyTorch's answer to it. Raises Declined for what no contract has."""
     device = tensors[0].device
     host = device.type == "cpu"
     inputs, views = [], []
@@ -92,7 +92,7 @@ def asked(request: Request, tensors: tuple[torch.Tensor, ...], answer: Any) -> A
             outputs.append((name, Result(place, _described(model, host), _described(seen, host), view)))
     if not outputs:
         raise Declined("nothing that gradkern computes is asked for")
-    return Asked(
+    return Description(
         request.op,
         "cpu" if host else f"cuda:{device.index}",
         tuple(inputs),
@@ -122,16 +122,16 @@ class Signature:
 
     fits     whether tensors are like those of the first such call
     run      computes the results of such a call from its tensors; None where PyTorch's kernel answers
-    reason   why it does; "" where gradkern answers, or nobody has asked it to yet
+    reason   why it does; "" where gradkern answers, or has no plan yet
     failure  why gradkern could not answer the last such call that it failed at; others are tried all the same
-    asked    None where the call is none of gradkern's
-    args     the first such call's, for a call that only takes time: what makes a tensor of random numbers in the place
-             of each tensor; None where that cannot be
-    comparison  what gradkern's and PyTorch's kernels cost, once both are timed
+    description  None where gradkern does not support the call
+    args     the first such call's, for a call that is only timed: each tensor is replaced by what makes one of random
+             numbers; None where that cannot be
+    comparison  the times of gradkern's and of PyTorch's kernels, once both are measured
     """
 
     __slots__ = (
-        *("args", "asked", "comparison", "declined", "declined_time", "failure"),
+        *("args", "comparison", "declined", "declined_time", "description", "failure"),
         *("fits", "key", "reason", "run", "taken", "taken_time", "text"),
     )
 
@@ -140,11 +140,18 @@ class Signature:
         fits: Callable[..., bool],
         key: Any,
         text: str,
-        asked: Asked | None,
+        description: Description | None,
         reason: str,
         args: tuple[Any, ...] | None = None,
     ) -> None:
-        self.fits, self.key, self.text, self.asked, self.reason, self.args = fits, key, text, asked, reason, args
+        self.fits, self.key, self.text, self.description, self.reason, self.args = (
+            fits,
+            key,
+            text,
+            description,
+            reason,
+            args,
+        )
         self.comparison: Any = None
         self.failure = ""
         self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None

@@ -31,17 +31,17 @@ def compare_steps(
     calls     how often each signature came in a step
     repeats   steps in each of two turns of each way, after one with each
     """
-    named = {f"{each.translation.name} on {each.key}": each for each in kernels if each.active}
-    asked: list[tuple[int, str, tuple[str, ...], frozenset[str]]] = []
+    named = {f"{each.translation.name} on {each.key}": each for each in kernels if each.enabled}
+    runs: list[tuple[int, str, tuple[str, ...], frozenset[str]]] = []
     for name, kernel in named.items():
         came = [each for each in kernel.signatures() if calls.get(each)]
         chosen = [each for each in came if each.run is not None] if kernel.override.installed else []
         more = [each for each in came if each.run is None and each.comparison and each.comparison.on_device > 0]
         ways = (*[_CHOSEN] * bool(chosen), *[_MORE] * bool(more), _PYTORCH)
         if len(ways) > 1:
-            asked.append((sum(map(calls.__getitem__, chosen + more)), name, ways, frozenset(x.text for x in more)))
-    asked.sort(key=lambda each: -each[0])
-    for _, name, ways, texts in ranks.of_first(asked):  # every rank runs as many steps, as they wait for each other
+            runs.append((sum(map(calls.__getitem__, chosen + more)), name, ways, frozenset(x.text for x in more)))
+    runs.sort(key=lambda each: -each[0])
+    for _, name, ways, texts in ranks.of_first(runs):  # every rank runs as many steps, as they wait for each other
         kernel = named[name]
         with_ways = _Ways(kernel, texts)
         every = ranks.of_all(_times(with_ways, ways, step, repeats))
@@ -56,8 +56,8 @@ def compare_steps(
         if best != _PYTORCH:
             with_ways.take(best)
             continue
-        kernel.wake()
-        kernel.rest(_no_gain(min(times[way] for way in ways if way != best), times[best]))
+        kernel.activate()
+        kernel.deactivate(_no_gain(min(times[way] for way in ways if way != best), times[best]))
 
 
 class _Turns(NamedTuple):
@@ -82,7 +82,7 @@ class _Ways:
     """The ways of one operator. more: the texts of the signatures that only one of them takes."""
 
     def __init__(self, kernel: Kernel, more: Collection[str]) -> None:
-        self._kernel, self._resting = kernel, kernel.resting
+        self._kernel, self._inactive = kernel, kernel.inactive
         self._more = [(each, each.reason) for each in kernel.signatures() if each.run is None and each.text in more]
 
     def take(self, way: str) -> None:
@@ -92,11 +92,11 @@ class _Ways:
                 self._kernel.plan(each)  # again: it is there
             else:
                 each.decline(reason)
-        self._kernel.wake()
+        self._kernel.activate()
         if way == _PYTORCH:
             self._kernel.override.remove()
-        elif way == _CHOSEN and self._resting:
-            self._kernel.rest(self._resting)
+        elif way == _CHOSEN and self._inactive:
+            self._kernel.deactivate(self._inactive)
 
 
 def _times(kernel: _Ways, ways: tuple[str, ...], step: Callable[[], Any], repeats: int) -> tuple[_Turns, ...]:

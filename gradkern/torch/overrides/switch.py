@@ -179,8 +179,8 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
             "enable(only_faster=True, plan='tune', on_refusal='torch' or 'warn') is in force"
         )
     for kernel in _kernels():
-        if kernel.active:
-            kernel.wake()
+        if kernel.enabled:
+            kernel.activate()
     before = {each: each.calls for kernel in _kernels() for each in kernel.signatures()}
     small_before = {kernel: kernel.small.value for kernel in _kernels()}
     result = step()
@@ -215,7 +215,7 @@ def _plan_signatures(calls: Mapping[Signature, int], small: Mapping[Kernel, int]
             leave_short(_kernels())
         planner.compile_ahead(_wanted())
         for kernel in _kernels():
-            for signature in kernel.signatures() if kernel.active else ():
+            for signature in kernel.signatures() if kernel.enabled else ():
                 kernel.plan(signature)
         tuning.tune()
         if first and _only_faster():
@@ -229,7 +229,7 @@ def _plan_signatures(calls: Mapping[Signature, int], small: Mapping[Kernel, int]
 def _wanted() -> Iterator[planner.Wanted]:
     """What the plans need that are about to be made."""
     for kernel in _kernels():
-        for signature in kernel.signatures() if kernel.active else ():
+        for signature in kernel.signatures() if kernel.enabled else ():
             wanted = kernel.wanted(signature)
             if wanted is not None:
                 yield wanted

@@ -22,11 +22,11 @@ from gradkern.search.task import ModuleSource, Task
 from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
-__all__ = ["HEEDS_PINS", "plan", "searches"]
+__all__ = ["SELECTS_BY_NAME", "plan", "searches"]
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-HEEDS_PINS = True  # of Policy.kernel
+SELECTS_BY_NAME = True  # of Policy.kernel
 _ALL = "all results"
 _COPIES = {"running_mean": "input_mean", "running_var": "input_var"}  # for an empty batch
 

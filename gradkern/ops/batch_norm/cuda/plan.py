@@ -28,9 +28,9 @@ from gradkern.search.task import ModuleSource, Task
 from gradkern.search.tuner import Choice, candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
-__all__ = ["HEEDS_PINS", "BatchNormPlan", "plan", "searches"]
+__all__ = ["SELECTS_BY_NAME", "BatchNormPlan", "plan", "searches"]
 
-HEEDS_PINS = True  # of Policy.kernel
+SELECTS_BY_NAME = True  # of Policy.kernel
 _ALL = "all gradients"
 
 

@@ -22,9 +22,9 @@ from gradkern.ops.conv.cpu.plan import chosen, is_odd, lifted
 from gradkern.ops.conv.cpu.pointwise import is_matrices
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["HEEDS_PINS", "plan"]
+__all__ = ["SELECTS_BY_NAME", "plan"]
 
-HEEDS_PINS = True  # of Policy.kernel
+SELECTS_BY_NAME = True  # of Policy.kernel
 
 
 def plan(call: Call) -> Plan:

@@ -26,12 +26,12 @@ from gradkern.ops.conv.cpu.implicit_gemm import ImplicitLaunch
 from gradkern.ops.conv.cpu.pointwise import PointwiseLaunch
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["HEEDS_PINS", "chosen", "is_odd", "lifted", "plan"]
+__all__ = ["SELECTS_BY_NAME", "chosen", "is_odd", "lifted", "plan"]
 
 DEFAULT_LIMIT = 256 << 20
 MOST_TAPS = 1 << 18  # elements of a kernel's window: planning makes a table of them in Python
 
-HEEDS_PINS = True  # of Policy.kernel
+SELECTS_BY_NAME = True  # of Policy.kernel
 KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "implicit_gemm": ImplicitLaunch, "gemm": GemmLaunch}
 
 

@@ -28,9 +28,9 @@ from gradkern.search.task import ModuleSource, Source, Task
 from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
-__all__ = ["HEEDS_PINS", "plan", "searches"]
+__all__ = ["SELECTS_BY_NAME", "plan", "searches"]
 
-HEEDS_PINS = True  # of Policy.kernel
+SELECTS_BY_NAME = True  # of Policy.kernel
 _READS = {"Y": ("X", "W", "B"), "dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}
 """The inputs of each result. B of Y is optional."""
 _MODULES = {  # by their names in the store

@@ -23,7 +23,7 @@ class Fusion:
         self.reported: set[fx.Node] = set()
 
     def against(self, name: str, x: torch.Tensor | None, doubt: str = "") -> str:
-        """Why what has this input is not fused; "" where it may be. doubt: why it may be only if it is asked for."""
+        """Why what has this input is not fused; "" where it may be. doubt: why it may be only on request."""
         if x is None:
             return "its input is no tensor of the graph"
         return self._gates.reason(name, x, doubt)

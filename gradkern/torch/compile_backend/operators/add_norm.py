@@ -10,7 +10,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators.definition import Asked, define, differentiable, given
+from gradkern.torch.compile_backend.operators.definition import OpCall, define, differentiable, given
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
@@ -24,9 +24,9 @@ _LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bi
 _RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad", "X_grad_sum"))
 
 
-def _layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Asked:
+def _layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> OpCall:
     tensors, attributes = (x, residual, weight, bias), (("epsilon", eps),)
-    return Asked(_SKIP_LAYER_NORM, (True,) * 4, tensors, attributes, results=(0, 3, 1, 2))
+    return OpCall(_SKIP_LAYER_NORM, (True,) * 4, tensors, attributes, results=(0, 3, 1, 2))
 
 
 def _fake_layer_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
@@ -35,12 +35,12 @@ def _fake_layer_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
 
 def _layer_norm_backward(
     grad: Tensor, sum_grad: Tensor | None, total: Tensor, weight: Tensor, mean: Tensor, inv_std: Tensor, mask: Any
-) -> Asked:
-    return Asked(_LAYER_NORM_GRAD, tuple(mask), (grad, total, weight, mean, inv_std, _added(sum_grad, mask)))
+) -> OpCall:
+    return OpCall(_LAYER_NORM_GRAD, tuple(mask), (grad, total, weight, mean, inv_std, _added(sum_grad, mask)))
 
 
-def _rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Asked:
-    return Asked(_SKIP_RMS_NORM, (True,) * 3, (x, residual, weight), (("epsilon", eps),), results=(0, 2, 1))
+def _rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> OpCall:
+    return OpCall(_SKIP_RMS_NORM, (True,) * 3, (x, residual, weight), (("epsilon", eps),), results=(0, 2, 1))
 
 
 def _fake_rms_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
@@ -49,8 +49,8 @@ def _fake_rms_norm(x: Tensor, *more: Any) -> tuple[Tensor, ...]:
 
 def _rms_norm_backward(
     grad: Tensor, sum_grad: Tensor | None, total: Tensor, weight: Tensor, inv_rms: Tensor, mask: Any
-) -> Asked:
-    return Asked(_RMS_NORM_GRAD, tuple(mask), (grad, total, weight, inv_rms, _added(sum_grad, mask)))
+) -> OpCall:
+    return OpCall(_RMS_NORM_GRAD, tuple(mask), (grad, total, weight, inv_rms, _added(sum_grad, mask)))
 
 
 def _added(sum_grad: Tensor | None, mask: Any) -> Tensor | None:
@@ -64,7 +64,7 @@ def _statistics(x: Tensor) -> Tensor:
 
 def _fake_backward(grad: Tensor, sum_grad: Any, total: Tensor, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
     models = (total, weight, weight, weight)
-    return given(tuple([new_like(each) if asked else None for each, asked in zip(models, more[-1])]), total)  # noqa: B905
+    return given(tuple([new_like(each) if wanted else None for each, wanted in zip(models, more[-1])]), total)  # noqa: B905
 
 
 LAYER_NORM = define(
@@ -116,7 +116,7 @@ def _differentiate(ctx: Any, grad: Tensor | None, sum_grad: Tensor | None, *_: A
         mask = [needs[0] or needs[1], *parameters, False]
         backward = _LAYER_NORM_BACKWARD if len(parameters) > 1 else _RMS_NORM_BACKWARD
         results = backward(grad, sum_grad, *ctx.saved_tensors, mask)
-        dx, *found = [each if asked else None for each, asked in zip(results, mask, strict=True)][:-1]
+        dx, *found = [each if wanted else None for each, wanted in zip(results, mask, strict=True)][:-1]
     return dx if needs[0] else None, dx if needs[1] else None, *found, None
 
 

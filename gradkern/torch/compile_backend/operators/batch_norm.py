@@ -7,7 +7,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.ops.batch_norm import DERIVATIVE_FROM_SIGN
-from gradkern.torch.compile_backend.operators.definition import Asked, define, differentiable, given
+from gradkern.torch.compile_backend.operators.definition import OpCall, define, differentiable, given
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
@@ -32,20 +32,20 @@ def _forward(
     eps: float,
     activation: str,
     alpha: float,
-) -> Asked:
+) -> OpCall:
     """Y, running mean and variance, and the statistics of the batch that the backward pass takes."""
     tensors = x, weight, bias, running_mean, running_var, residual
     attributes = (
         *(("epsilon", eps), ("momentum", 1.0 - momentum), ("unbiased", 1)),
         *(("activation", activation), ("activation_alpha", alpha)),
     )
-    return Asked(_BATCH_NORM, (True,) * 5, tensors, attributes)
+    return OpCall(_BATCH_NORM, (True,) * 5, tensors, attributes)
 
 
-def _forward_in_place(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> Asked:
+def _forward_in_place(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> OpCall:
     """As _forward, but the running statistics are written where they are."""
-    asked = _forward(x, weight, bias, mean, variance, *more)
-    return asked._replace(out={"running_mean": mean, "running_var": variance}, results=(0, 3, 4))
+    call = _forward(x, weight, bias, mean, variance, *more)
+    return call._replace(out={"running_mean": mean, "running_var": variance}, results=(0, 3, 4))
 
 
 def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *more: Any) -> Any:
@@ -70,15 +70,15 @@ def _backward(
     activation: str,
     alpha: float,
     mask: list[bool],
-) -> Asked:
+) -> OpCall:
     """The gradients of x, weight, bias and residual that the mask asks for."""
     tensors = grad, x, weight, mean, inv_std, bias, y, grad_2
-    return Asked(_BATCH_NORM_GRAD, tuple(mask), tensors, (("activation", activation), ("activation_alpha", alpha)))
+    return OpCall(_BATCH_NORM_GRAD, tuple(mask), tensors, (("activation", activation), ("activation_alpha", alpha)))
 
 
 def _fake_backward(grad: Tensor, grad_2: Any, x: Tensor, y: Any, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
     models = (x, weight, weight, x)
-    return given(tuple([new_like(each) if asked else None for each, asked in zip(models, more[-1], strict=True)]), x)
+    return given(tuple([new_like(each) if wanted else None for each, wanted in zip(models, more[-1], strict=True)]), x)
 
 
 FORWARD = define(
@@ -127,7 +127,7 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
     passed_on = ctx.residual and ctx.activation == "none"  # the residual's gradient is this one
     mask = [*needs[:3], needs[5] and not passed_on]
     found = BACKWARD(grad, None, x, y, weight, bias, mean, inv_std, ctx.activation, ctx.alpha, mask)
-    dx, dweight, dbias, dz = [each if asked else None for each, asked in zip(found, mask, strict=True)]
+    dx, dweight, dbias, dz = [each if wanted else None for each, wanted in zip(found, mask, strict=True)]
     return dx, dweight, dbias, None, None, grad if passed_on and needs[5] else dz, None, None, None, None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators.definition import Asked, define, differentiable, given
+from gradkern.torch.compile_backend.operators.definition import OpCall, define, differentiable, given
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
@@ -21,16 +21,16 @@ _GELU_GRAD = {
 }
 
 
-def _forward(x: Tensor, bias: Tensor, approximate: str) -> Asked:
-    return Asked(_GELU[approximate], (True,), (x, bias))
+def _forward(x: Tensor, bias: Tensor, approximate: str) -> OpCall:
+    return OpCall(_GELU[approximate], (True,), (x, bias))
 
 
 def _fake_forward(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
     return new_like(x)
 
 
-def _backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> Asked:
-    return Asked(_GELU_GRAD[approximate], tuple(mask), (grad, x, bias))
+def _backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> OpCall:
+    return OpCall(_GELU_GRAD[approximate], tuple(mask), (grad, x, bias))
 
 
 def _fake_backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> tuple[Tensor, ...]:
@@ -57,7 +57,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     mask = list(ctx.needs_input_grad[:2])
     found = _BACKWARD(grad, *ctx.saved_tensors, ctx.approximate, mask)
-    return *[each if asked else None for each, asked in zip(found, mask, strict=True)], None
+    return *[each if wanted else None for each, wanted in zip(found, mask, strict=True)], None
 
 
 differentiable(BIAS_GELU, _differentiate, _setup)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators.definition import Asked, define
+from gradkern.torch.compile_backend.operators.definition import OpCall, define
 from gradkern.torch.compile_backend.operators.depthwise_conv import CONV_GRAD, SIZES, Sizes, conv_attributes
 from gradkern.torch.operators import new_like
 
@@ -13,9 +13,11 @@ __all__ = ["CONV_WEIGHT_GRADIENT"]
 Tensor = torch.Tensor
 
 
-def _ask(grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Asked:
+def _ask(
+    grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int
+) -> OpCall:
     attributes = conv_attributes(groups, stride, padding, dilation)
-    return Asked(CONV_GRAD, (False, True, False), (grad, x, weight), attributes, results=(1,))
+    return OpCall(CONV_GRAD, (False, True, False), (grad, x, weight), attributes, results=(1,))
 
 
 def _fake(

@@ -17,13 +17,13 @@ from gradkern.dispatch.plan_cache import Row
 from gradkern.torch.direct import Attributes, Direct, Tensors
 from gradkern.torch.operators import registered
 
-__all__ = ["Asked", "define", "definition", "differentiable", "given", "leave_gradients", "names", "unregistered"]
+__all__ = ["OpCall", "define", "definition", "differentiable", "given", "leave_gradients", "names", "unregistered"]
 
 Tensor = torch.Tensor
 
 
-class Asked(NamedTuple):
-    """What a call of an operator asks of gradkern: arguments of a Direct operator.
+class OpCall(NamedTuple):
+    """A call of a Direct operator, with its arguments.
 
     results  the places of the outputs that the operator returns; by default all
     """
@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
 
 class Answering(Protocol):
-    """What a call of an operator asks for: an Asked, or several calls of gradkern."""
+    """A call of an operator: an OpCall, or several calls of gradkern."""
 
     def answer(self) -> Any: ...
 
@@ -131,5 +131,5 @@ def unregistered(name: str, device: torch.device, **types: torch.dtype) -> str:
     """Why the operator has no kernel for these types on that device, by the registry; "" where it has."""
     if registered(name, device.type, **types):
         return ""
-    asked = [str(dtype).removeprefix("torch.") for dtype in types.values()]
-    return f"gradkern has no {name} for {', '.join(asked)} on {device.type}"
+    kinds = [str(dtype).removeprefix("torch.") for dtype in types.values()]
+    return f"gradkern has no {name} for {', '.join(kinds)} on {device.type}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators.definition import Asked, define, differentiable, given
+from gradkern.torch.compile_backend.operators.definition import OpCall, define, differentiable, given
 from gradkern.torch.direct import Attributes, Direct
 from gradkern.torch.operators import new_like
 
@@ -31,8 +31,8 @@ def conv_attributes(groups: int, stride: Sizes, padding: Sizes, dilation: Sizes)
     return ("strides", tuple(stride)), ("pads", pads), ("dilations", tuple(dilation)), ("group", groups)
 
 
-def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Asked:
-    return Asked(_CONV, (True,), (x, weight, bias), conv_attributes(weight.shape[0], *sizes))
+def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> OpCall:
+    return OpCall(_CONV, (True,), (x, weight, bias), conv_attributes(weight.shape[0], *sizes))
 
 
 def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Tensor:
@@ -41,13 +41,14 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes)
 
 def _backward(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, mask: list[bool]
-) -> Asked:
-    return Asked(CONV_GRAD, tuple(mask), (grad, x, weight), conv_attributes(weight.shape[0], stride, padding, dilation))
+) -> OpCall:
+    attributes = conv_attributes(weight.shape[0], stride, padding, dilation)
+    return OpCall(CONV_GRAD, tuple(mask), (grad, x, weight), attributes)
 
 
 def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     made = new_like(x), new_like(weight), weight.new_empty(weight.shape[0])
-    return given(tuple([each if asked else None for each, asked in zip(made, rest[-1], strict=True)]), x)
+    return given(tuple([each if wanted else None for each, wanted in zip(made, rest[-1], strict=True)]), x)
 
 
 SIZES = "int[] stride, int[] padding, int[] dilation"
@@ -70,7 +71,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     mask = list(ctx.needs_input_grad[:3])
     found = _BACKWARD(grad, *ctx.saved_tensors, *ctx.sizes, mask)
-    return *[each if asked else None for each, asked in zip(found, mask, strict=True)], None, None, None
+    return *[each if wanted else None for each, wanted in zip(found, mask, strict=True)], None, None, None
 
 
 differentiable(DEPTHWISE_CONV, _differentiate, _setup)

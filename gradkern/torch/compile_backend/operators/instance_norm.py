@@ -70,7 +70,7 @@ def _backward(
     samples = range(x.shape[0])
     attributes = ("activation", activation), ("activation_alpha", alpha)
     dx = new_like(x) if mask[0] else None
-    sums = [weight.new_empty(x.shape[:2]) if asked else None for asked in mask[1:]]
+    sums = [weight.new_empty(x.shape[:2]) if wanted else None for wanted in mask[1:]]
     for n in samples:
         every = (None if dx is None else dx[n : n + 1], *[None if each is None else each[n] for each in sums])
         out = {name: each for name, each in zip(_BATCH_NORM_GRAD.outputs, every, strict=True) if each is not None}
@@ -82,7 +82,7 @@ def _backward(
 
 def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *more: Any) -> tuple[Tensor, ...]:
     models = (x, weight, weight)
-    return given(tuple([new_like(each) if asked else None for each, asked in zip(models, more[-1], strict=True)]), x)
+    return given(tuple([new_like(each) if wanted else None for each, wanted in zip(models, more[-1], strict=True)]), x)
 
 
 def _defined(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> Any:
@@ -120,7 +120,7 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
         return (None,) * len(ctx.needs_input_grad)
     mask = list(ctx.needs_input_grad[:3])
     found = _BACKWARD(grad, *ctx.saved_tensors, ctx.activation, ctx.alpha, mask)
-    gradients = [each if asked else None for each, asked in zip(found, mask, strict=True)]
+    gradients = [each if wanted else None for each, wanted in zip(found, mask, strict=True)]
     shape, kind = ctx.shift or ((), {})
     of_shift = torch.zeros(shape, **kind) if ctx.needs_input_grad[3] else None
     return *gradients, of_shift, None, None, None

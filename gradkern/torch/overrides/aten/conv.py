@@ -86,9 +86,9 @@ def _each(values: Any, spatial: int) -> tuple[int, ...]:
     return tuple(values) * spatial if len(values) == 1 and spatial > 1 else tuple(values)
 
 
-def gainless_conv(asked: Any) -> float:
+def gainless_conv(description: Any) -> float:
     """Translation.gainless: PyTorch, too, has cuDNN try its engines, and there are few others for such arrays."""
-    x = dict(asked.inputs)["X"]
+    x = dict(description.inputs)["X"]
     last = x.strides[1] == x.dtype.itemsize == 2  # also for images of one pixel: these are in either order
-    known = last and dict(asked.attributes)["group"] == 1 and asked.device != "cpu"
+    known = last and dict(description.attributes)["group"] == 1 and description.device != "cpu"
     return _GAINLESS if known and torch._C._get_cudnn_benchmark() else 0.0

@@ -1,4 +1,4 @@
-"""The plans whose kernels no search has chosen yet, and whether searches are put off now."""
+"""The plans whose kernels no search has chosen yet, and whether searches are deferred now."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gradkern.system.bounded import make_room
 if TYPE_CHECKING:
     from gradkern.dispatch.prepared import Prepared
 
-__all__ = ["Waiting", "waiting"]
+__all__ = ["PendingSearches", "pending"]
 
 
-class Waiting:
-    """At most `bound` plans; beyond it the oldest are forgotten, and stay as they are.
+class PendingSearches:
+    """At most `bound` plans. Beyond that the oldest are forgotten: they keep the kernels they have.
 
     No lock guards them, for the reason that PlanCache has none.
     """
@@ -23,18 +23,18 @@ class Waiting:
     def __init__(self, bound: int) -> None:
         self._bound = bound
         self._plans: dict[int, Prepared] = {}
-        self._put_off = 0
+        self._deferring = 0
 
-    def put_off(self) -> None:
-        """From here on every search is put off, whatever the policy says; until as many `resume`."""
-        self._put_off += 1
+    def defer(self) -> None:
+        """Defer every search from here on, whatever the policy says, until as many calls of `resume`."""
+        self._deferring += 1
 
     def resume(self) -> None:
-        self._put_off -= 1
+        self._deferring -= 1
 
-    def admitted(self, call: Call) -> Call:
-        """The call with the policy by which it may be planned now."""
-        if self._put_off and call.policy.search in ("exhaustive", "heuristic"):
+    def with_search_deferred(self, call: Call) -> Call:
+        """The call, and while searches are deferred, with a policy that defers its own."""
+        if self._deferring and call.policy.search in ("exhaustive", "heuristic"):
             return replace(call, policy=replace(call.policy, search="background"))
         return call
 
@@ -48,8 +48,8 @@ class Waiting:
         self._plans.pop(id(plan), None)
 
     def plans(self) -> list[Prepared]:
-        """Those that wait, in the order in which they were made."""
+        """Those whose search is pending, oldest first."""
         return list(self._plans.values())
 
 
-waiting = Waiting(bound=1024)
+pending = PendingSearches(bound=1024)
