@@ -212,40 +212,24 @@ def _apply_to_some(
 def _apply_to_planes(
     queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, dX: Any,
     channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
-    run_per_task: int, repeats: int, count: float,
+    run_per_task: int, repeats: int, count: float, summing: Any,
 ) -> None:  # fmt: skip
-    """dX, with the statistics of the batch."""
+    """dX, with the statistics of the batch. Unless `summing` is None, tasks have whole channels, and write their sums
+    first: dX is computed while the cache holds the data.
+    """
     target = destination(dX, D, X)
+    blocks = 0 if summing is None else channels_per_task
+    scale_block, bias_block = np.zeros(blocks), np.zeros(blocks)
     task = take(queue)
     while task >= 0:
         _, first_channel, last_channel, first, last, begin, end = plane_task(
             task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
         )
-        _apply_to_some(
-            D, X, scale, mean, inv_std, scale_sum, bias_sum, target, channel_offsets, reduced_offsets, count,
-            first_channel, last_channel, first, last, begin, end,
-        )  # fmt: skip
-        task = take(queue)
-
-
-@kernel
-def _whole_channels(
-    queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, dX: Any,
-    channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
-    run_per_task: int, repeats: int, count: float,
-) -> None:  # fmt: skip
-    """Both passes of a task with whole channels: dX while the cache holds its data."""
-    target = destination(dX, D, X)
-    scale_block, bias_block = np.zeros(channels_per_task), np.zeros(channels_per_task)
-    task = take(queue)
-    while task >= 0:
-        _, first_channel, last_channel, first, last, begin, end = plane_task(
-            task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
-        )
-        _add_planes(
-            D, X, scale, mean, inv_std, None, None, None, scale_sum, bias_sum, scale_block, bias_block,
-            channel_offsets, reduced_offsets, 0, first_channel, last_channel, first, last, begin, end,
-        )  # fmt: skip
+        if summing is not None:
+            _add_planes(
+                D, X, scale, mean, inv_std, None, None, None, scale_sum, bias_sum, scale_block, bias_block,
+                channel_offsets, reduced_offsets, 0, first_channel, last_channel, first, last, begin, end,
+            )  # fmt: skip
         _apply_to_some(
             D, X, scale, mean, inv_std, scale_sum, bias_sum, target, channel_offsets, reduced_offsets, count,
             first_channel, last_channel, first, last, begin, end,
@@ -257,9 +241,9 @@ def _whole_channels(
 def _apply_to_columns(
     queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, dX: Any,
     channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
-    run_per_task: int, repeats: int, count: float,
+    run_per_task: int, repeats: int, count: float, summing: Any,
 ) -> None:  # fmt: skip
-    """The same for columns."""
+    """The same for columns; `summing` is None."""
     target = destination(dX, D, X)
     channels = channel_offsets.size
     task = take(queue)
@@ -335,12 +319,14 @@ class Apply:
     def __init__(self, runs: Runs, inputs: Sequence[Any], dX: Any, summing: bool = False) -> None:
         self._runs = runs
         self._tasks = math.prod(runs.parts)
-        apply = _apply_to_columns if runs.columns else _whole_channels if summing else _apply_to_planes
-        self._compiled = apply(QUEUE, *inputs, PARTIAL, PARTIAL, dX, *RUNS_TYPES, types.float64)
+        self._summing = True if summing else None
+        self._compiled = (_apply_to_columns if runs.columns else _apply_to_planes)(
+            QUEUE, *inputs, PARTIAL, PARTIAL, dX, *RUNS_TYPES, types.float64, types.boolean if summing else types.none
+        )
 
     def __call__(
         self, arrays: Sequence[np.ndarray], totals: Sequence[np.ndarray | None], dX: Any, count: float
     ) -> None:
         """arrays: D, X, scale, mean, inverse standard deviation; count: elements of each channel the sums are over."""
-        arguments = (*arrays, *totals, dX, *self._runs.arguments, float(count))
+        arguments = (*arrays, *totals, dX, *self._runs.arguments, float(count), self._summing)
         threads.run(self._compiled, self._tasks, arrays[0].nbytes * 3, *arguments)
