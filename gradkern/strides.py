@@ -1,4 +1,4 @@
-"""Where the elements of an array lie: strides of new arrays, and arrays that share memory with themselves."""
+"""Strides of arrays: those of new arrays, their order, and arrays whose elements share memory."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def end_to_end(tensor: Tensor, order: Sequence[int]) -> Tensor:
-    """The array as it would lie without gaps when the axes run in `order`, slowest first; one with fewer axes, or with
-    an empty order, in C's.
+    """The array with the strides of one without gaps whose axes run in `order`, slowest first; in C order for an array
+    with fewer axes, or an empty order.
     """
     axes = order if len(order) == len(tensor.shape) else range(len(tensor.shape))
     steps = dict(zip(axes, c_strides(tuple(tensor.shape[axis] for axis in axes), tensor.dtype.itemsize), strict=True))
@@ -57,7 +57,7 @@ def end_to_end(tensor: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def channels_last(tensor: Tensor) -> bool | None:
-    """Whether axis 1, the channels, lies within the positions; None where sizes of 1 leave it open."""
+    """Whether axis 1, the channels, runs faster than the spatial axes; None where sizes of 1 leave it open."""
     spatial = [stride for size, stride in zip(tensor.shape[2:], tensor.strides[2:], strict=True) if size > 1]
     return tensor.strides[1] < min(spatial) if spatial and tensor.shape[1] > 1 else None
 
@@ -71,17 +71,17 @@ def channels_as_in(model: Tensor, shape: tuple[int, ...], itemsize: int) -> tupl
 
 
 def memory_order(tensor: Tensor) -> tuple[int, ...]:
-    """The axes as they lie in memory, slowest first."""
+    """The axes in the order of memory, slowest first."""
     return tuple(sorted(range(len(tensor.shape)), key=lambda axis: -tensor.strides[axis]))
 
 
 def layout(tensor: Tensor) -> str:
-    """Where the channels, axis 1, lie, in words."""
+    """The place of the channels, axis 1, in memory, in words."""
     return "channels-last" if memory_order(tensor)[-1] == 1 else "channels-first"
 
 
 def is_dense(tensor: Tensor, order: Sequence[int] | None = None) -> bool:
-    """Whether the elements lie one after another when the axes run in `order`, slowest first; None: as they are."""
+    """Whether the elements have no gaps when the axes run in `order`, slowest first; None: in C order."""
     if tensor.alignment < tensor.dtype.alignment:
         return False
     if 0 in tensor.shape:

@@ -46,7 +46,7 @@ class Kind(Protocol):
 
     @property
     def finish(self) -> Callable[[Any], Any] | None:
-        """What makes of a written array the one the caller gets; None where it is that one."""
+        """The function that turns a written array into the caller's; None where the two are the same."""
         ...
 
 
@@ -54,12 +54,12 @@ class TensorKind(Kind, Protocol):
     """PyTorch's tensors on one GPU."""
 
     def allocator(self, tensors: Sequence[Tensor]) -> Callable[[], list[Any]]:
-        """What makes several at once, for use on the current stream."""
+        """A function that makes several at once, for use on the current stream."""
         ...
 
 
 class View(NamedTuple):
-    """One array: what a plan may know of it, what it runs on (buffer), and whose it is."""
+    """One array: what a plan may know of it (tensor), what it runs on (buffer), and its library and device (kind)."""
 
     tensor: Tensor
     buffer: Any  # NumPy array on the host, address on a GPU
@@ -87,7 +87,7 @@ def overlap(one: View, other: View) -> bool:
 
 
 def may_overlap(tensor: tuple[Any, ...], buffer: Any, other_tensor: tuple[Any, ...], other_buffer: Any) -> bool:
-    """Whether two arrays on one device have a byte in common, as far as their outermost bytes tell."""
+    """Whether two arrays on one device may share a byte, by the ranges of their addresses."""
     if not isinstance(buffer, int):
         return np.may_share_memory(buffer, other_buffer)  # ten times as fast as reading an address from NumPy
     start, end = _span(tensor, buffer)

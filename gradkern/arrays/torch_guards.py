@@ -124,7 +124,7 @@ def _plain(torch: Any) -> tuple[type, ...]:
 
 @cache
 def _guards() -> Any:
-    """PyTorch's TensorGuards, if it is there and does what is expected of it."""
+    """PyTorch's TensorGuards, if it exists and passes the check."""
     torch = sys.modules["torch"]
     version, first, last = ([int(n) for n in re.findall(r"\d+", each)[:2]] for each in (torch.__version__, *_TRIED))
     if not first <= version <= last:
@@ -150,5 +150,5 @@ def _guards() -> Any:
 
 
 def tensor_guards() -> Any:
-    """PyTorch's TensorGuards; None where it is not there, or not what it was when it was tried."""
+    """PyTorch's TensorGuards; None where it does not exist, or does not behave as in the versions it was tried with."""
     return _guards()

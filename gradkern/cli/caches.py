@@ -131,7 +131,7 @@ def _clear(_: argparse.Namespace) -> Answer:
 
 
 def _export(options: argparse.Namespace) -> Answer:
-    """What cannot be read is left out, and told."""
+    """Write the results of searches to a bundle. Entries that cannot be read are left out and reported."""
     bundle, store = import_module("gradkern.search.bundle"), import_module(_READERS["search"])
     found: list[Any] = []
     bad = 0

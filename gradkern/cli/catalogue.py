@@ -69,7 +69,7 @@ Call = dict[str, Any]
 
 
 def calls() -> Iterator[Call]:
-    """All of them. Those that one kernel serves are of no cost: it is compiled once."""
+    """All of them. Calls that share a kernel cost nothing more: it is compiled once."""
     yield from _layer_norms()
     yield from _gelus()
     yield from _softmaxes()

@@ -129,7 +129,7 @@ def check_packages(answer: Driver | None, major: int) -> Iterator[Check]:
 
 
 _HOLDS = {"cuda-python": "cuda-bindings"}
-"""A package that is empty but for what it asks for, and the one of the same version that does its work."""
+"""A package that only has requirements, and the one of the same version with the code."""
 _ALSO = ("llvmlite", "cuda-bindings", "nvmath-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch")
 """Packages worth showing though gradkern does not ask for them, or not by themselves."""
 

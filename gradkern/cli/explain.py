@@ -124,7 +124,7 @@ def _text(facts: dict[str, Any]) -> str:
         ("provider", f"{facts['provider']} on {facts['device']}"),
         ("kernel", facts["kernel"]),
         ("scratch", f"{facts['scratch']:,} bytes"),
-        ("must move", f"{facts['bytes']:,} bytes: every input read once, every output written once"),
+        ("traffic", f"{facts['bytes']:,} bytes at least: every input read once, every output written once"),
     ]
     for number, each in enumerate(facts["launches"], start=1):
         shape = f"{each['blocks']} blocks of {each['threads']} threads"

@@ -48,7 +48,7 @@ class Wanted:
         return plan_for(self.name, tensors, provider=provider, policy={**self.policy, **policy}, **more)
 
     def searched_plan(self, provider: str) -> Prepared:
-        """The plan that `gradkern.tune()` would make, whatever the policy puts off."""
+        """The plan that `gradkern.tune()` would make, even where the policy defers searches."""
         return self.plan(provider, search=self._searching)
 
     def dry_plan(self, provider: str) -> None:
@@ -87,7 +87,7 @@ def find(name: str) -> Operator:
 
 def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Example:
     """One size of the problem, from JSON; refused where it does not fit the operator's axes."""
-    from gradkern.contract import reading  # not before: what it loads takes longer than all else here
+    from gradkern.contract import reading  # here: its imports take longer than all the rest
 
     try:
         example = reading.checked(Example, {"axes": _tuples(axes), "attributes": _tuples(attributes)})
@@ -209,7 +209,7 @@ _KEYS = ("op", "axes", "types", "attributes", "inputs", "outputs", "scalars", "s
 
 
 def wanted_of(data: Any) -> Wanted:
-    """A call from JSON, as `gradkern.recorded()` has it. Raises a GradkernError where it is none."""
+    """A call from JSON, as `gradkern.recorded()` returns it. Raises a GradkernError for any other value."""
     if not isinstance(data, dict):
         raise ArgumentError("expected an object with op, axes and types")
     data = cast(dict[str, Any], data)

@@ -58,7 +58,7 @@ def _value(name: str, attribute: Attribute, value: Any) -> Any:
 
 
 def _number(attribute: Attribute) -> str:
-    """How many values a list has, and what they are."""
+    """Check the number of a list's values, and the values."""
     if attribute.per is None:
         return ""
     each = "one" if attribute.times == 1 else str(attribute.times)

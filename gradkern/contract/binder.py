@@ -145,7 +145,7 @@ class Binder:
         selection = names, tuple(out) if out else ()
         try:
             known = self._wanted.get(selection)
-        except Exception:  # a name that is none: it cannot be hashed, or raises what it likes
+        except Exception:  # no name at all: it cannot be hashed, or raises another error
             return self._choose(outputs, out)
         if known is None:
             known = self._wanted[selection] = self._choose(outputs, out)
@@ -202,9 +202,9 @@ def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
 _SCALARS = frozenset([bool, float, int, str])
 _MOST = 256
 _tuples: dict[int, tuple[Any, Any]] = {}
-"""Of tuples seen before, such as those a caller's code has as constants, what they are in a key, by their ids. They are
-in there themselves and stay, so no other has the id; they hold only scalars, so they never change. The first ones fill
-it: tuples that are made anew for every call are not put in and out for ever.
+"""The parts of keys for tuples seen before, such as constants in a caller's code, by the tuples' ids. The table keeps
+the tuples alive, so no other object has such an id; they hold only scalars, so they never change. Once the table is
+full nothing is added: tuples that are new in every call do not push others out.
 """
 
 

@@ -82,7 +82,7 @@ def _types(operator: Operator) -> Iterator[tuple[Path, str]]:
 
 
 def _goes_along(operator: Operator, variable: str) -> bool:
-    """Whether every output of this type is like an input of it, and so is there only where its type is known."""
+    """Whether every output of this type is like an input of it, and so exists only where its type is known."""
     of_inputs = {each.name for each in operator.inputs if each.type == variable}
     return all(each.like in of_inputs for each in operator.outputs if each.type == variable)
 

@@ -56,7 +56,7 @@ def _contracts(data: bytes) -> Mapping[str, Operator]:
 
 
 def digest(data: bytes) -> str:
-    """What tells one text of registry.yaml from another."""
+    """The digest of a text of registry.yaml."""
     return sha256(data).hexdigest()
 
 

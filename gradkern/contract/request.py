@@ -60,7 +60,7 @@ def request_of(
     """
     try:
         binder = _binders[op]
-    except Exception:  # of a name that is none: it cannot be hashed, or raises what it likes
+    except Exception:  # no name at all: it cannot be hashed, or raises another error
         binder = binder_of(op)
     if domain is not None or version is not None:
         _check_version(binder, domain, version)

@@ -87,7 +87,7 @@ class Entry:
                 object.__setattr__(self, name, _frozen(value))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as what it was made of: Python cannot pickle read-only mappings."""
+        """Pickle the arguments it was made from: Python cannot pickle read-only mappings."""
         return partial(type(self), **{name: _thawed(getattr(self, name)) for name in names_of(type(self))}), ()
 
 
@@ -179,7 +179,7 @@ class Input(Entry):
 
     @property
     def is_scalar(self) -> bool:
-        """Whether a call reads it on the host, if it is there: the value of a single number is no part of a plan."""
+        """Whether it is a single number, read by each call where it is on the host: its value is not part of a plan."""
         return self.memory != "device" and self.gives is None and not self.shape
 
     @property

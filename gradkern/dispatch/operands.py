@@ -3,8 +3,8 @@
 Each array is read once. The signature, the plan and the execution use what was read then: another thread may set an
 array's shape meanwhile, and an object of the caller's may describe itself differently the next time.
 
-Done at every call, so the arrays that matter most are looked at as lightly as they allow: NumPy arrays, and plain
-tensors on a GPU. All others are looked at through their views.
+This is done at every call, so the most common arrays have fast paths: NumPy arrays, and plain tensors on a GPU. All
+others are read through their views.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Operands = tuple[tuple[Any, ...], tuple[Any, ...], Kind, tuple[str, ...], tuple[
 """The arrays as a warm call needs them:
 
 keys          all a plan may know of every input (None for an optional one not given), then of the arrays in `out`:
-              Tensors, or what tells as much
+              Tensors, or tuples with the same facts
 buffers       of the inputs given, what the plan runs on
 kind          whose arrays they are
 out_names     of the arrays in `out`, in contract order

@@ -32,7 +32,7 @@ Entry = TypeVar("Entry")
 
 
 class Statistics(NamedTuple):
-    """How often a plan was found and had to be made, how many are kept, and how many may be."""
+    """How often a plan was found, how often one had to be made, how many are kept, and how many at most."""
 
     hits: int
     misses: int
@@ -41,9 +41,10 @@ class Statistics(NamedTuple):
 
 
 class Slot(Generic[Entry]):
-    """An entry and when it was last used. To note that costs a hit less than to move it in an ordered dictionary.
+    """An entry and when it was last used. Recording that takes a hit less time than moving an entry in an ordered
+    dictionary.
 
-    Once the cache has dropped the entry, it is None.
+    The entry is None once the cache has dropped it.
     """
 
     __slots__ = ("entry", "used")
@@ -141,7 +142,7 @@ class PlanCache(Generic[Entry]):
 
 
 Row = tuple[Guard, "Slot[Prepared]", Kind]
-"""What recognises tensors, where the plan of calls with them is, and their kind."""
+"""A guard that recognises tensors, the slot with the plan of calls on them, and their kind."""
 
 
 class Shortcuts:
@@ -229,7 +230,7 @@ class Shortcuts:
 
 
 def _with_written(given: tuple[Any, ...], written: list[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-    """The inputs, behind them the arrays in `out` that are none of them, and where among all these each of `out` is.
+    """The inputs, then the arrays in `out` that are not inputs; and the place among all these of each of `out`.
 
     A guard takes no tensor twice.
     """

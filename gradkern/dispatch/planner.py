@@ -72,7 +72,7 @@ def dry_plan(request: Request, views: Views, provider: str) -> None:
 
 
 def _dry_search(plan: Prepared) -> None:
-    """Plan anew as `search` does, where modules only ask for what they would compile."""
+    """Plan again as `search` does, in a dry run: modules only list what they would compile."""
     _make(plan.binder, providers.PROVIDERS[plan.provider], _searching(plan.call))
 
 
@@ -171,9 +171,9 @@ def _choose(binder: Binder, device: str, named: str | None) -> Provider:
 
 
 def _ask(binder: Binder, provider: Provider, call: Call) -> Plan:
-    """The first plan that a module of the provider makes; an error with each one's reason where none does.
+    """The first plan that a module of the provider makes. Raises an error with each one's reason where none does.
 
-    Arrays that no module takes as they lie are copied end to end, where the provider has a module for that.
+    Arrays with strides that no module takes are copied end to end, where the provider has a module for that.
     """
     reasons: list[str] = []
     for name in binder.operator.providers[provider.name]:

@@ -31,7 +31,7 @@ class Prepared:
     operator, provider   names
     kernel       the kernel that was chosen
     scratch      bytes of scratch memory of one execution
-    bytes        the fewest bytes an execution must move: every input read once, every output written once
+    bytes        the least memory traffic of an execution: every input read once, every output written once
     call         types, shapes, strides, attributes: all the plan was made from
 
     Calling it with arrays of the same types, shapes, strides and alignments computes the wanted outputs, without

@@ -178,7 +178,7 @@ def _error(frame: Any, words: str) -> int:
 
 @cache
 def _register() -> list[Any]:
-    """Tell XLA of the function, once; it is kept as long as the process runs."""
+    """Register the function with XLA, once. It is kept as long as the process runs."""
     handlers: list[Any] = []
     for platform in ("cpu", "CUDA"):
         handler = _Handler(lambda frame, platform=platform: _handle(platform, frame))

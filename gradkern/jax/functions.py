@@ -14,7 +14,7 @@ __all__ = ["batch_norm", "bias_gelu", "layer_norm", "rms_norm"]
 jax: Any = import_module("jax")  # types are checked where it is not installed
 jnp: Any = import_module("jax.numpy")
 Array = Any
-"""A jax.Array, or what stands for one while JAX traces."""
+"""A jax.Array, or JAX's tracer for one."""
 
 
 def layer_norm(x: Array, scale: Array, bias: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5) -> Array:
@@ -160,7 +160,7 @@ def _axis(function: str, x: Array, axis: int) -> int:
 
 
 def _check(function: str, x: Array, shape: tuple[int, ...], **parameters: Array) -> None:
-    """Refuse here what the backward pass would: as XLA tells it, that is an internal error."""
+    """Refuse here what the backward pass would refuse: XLA would report that as an internal error."""
     if x.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
         raise DTypeError(f"{function}: x has type {x.dtype.name}; expected float16, bfloat16, float32 or float64")
     types = (x.dtype.name, "float32") if x.dtype.itemsize == 2 else (x.dtype.name,)

@@ -229,8 +229,8 @@ def open_own(path: Path, *, follow: bool = True) -> int:
 
 
 def open_regular(path: Path, *, follow: bool = True) -> int:
-    """A regular file, open to be read; a symbolic link is none unless it is followed. Raises OSError for all else, and
-    never waits, as who opens a FIFO does.
+    """A regular file, open for reading. Raises OSError for all else, and for a symbolic link unless it is followed.
+    Never waits, as opening a FIFO would.
     """
     try:
         handle = os.open(path, os.O_RDONLY | _WITHOUT_WAITING | (0 if follow else _NO_LINK))
@@ -328,8 +328,8 @@ def remove(name: str, path: Path) -> bool:
 
 
 def clear(name: str) -> str | None:
-    """Remove what gradkern has put into one of `FOLDERS`; why something is left, or None. Nothing is removed behind a
-    link in it, or where other users may write.
+    """Remove gradkern's files from one of `FOLDERS`. Returns why something is left, or None. Nothing is removed through
+    a link in it, or where other users may write.
     """
     path = folder(name)
     if _is_homeless(path):

@@ -35,7 +35,7 @@ class Driver:
 
 
 def ask(load: Callable[[str], Any] = ctypes.CDLL) -> Driver | None:
-    """The driver of this machine; None where there is none."""
+    """The driver of this machine; None without one."""
     try:
         library = load("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
     except OSError:

@@ -56,8 +56,8 @@ def wait_before_fork(lock: Any, *, innermost: bool = False) -> Any:
 
 
 def require_whole(made_under: Any = None) -> None:
-    """Raise ProviderError in a child whose fork waited in vain for this lock, or for any: a module, the registry or the
-    state of Numba and LLVM is what the fork found, with their own locks held, and the child would wait for ever.
+    """Raise ProviderError in a child whose fork could not get this lock, or any, in time: a module, the registry or the
+    state of Numba and LLVM is as the fork found it, with their own locks held, and the child would wait for ever.
     """
     if _cut_off if made_under is None else made_under in _cut_off:
         raise ProviderError(
@@ -67,7 +67,7 @@ def require_whole(made_under: Any = None) -> None:
 
 
 class _Fork:
-    """A fork that is being made: the locks that it holds, and those that it waited for in vain."""
+    """A fork in progress: the locks that it holds, and those that it could not get in time."""
 
     def __init__(self) -> None:
         self.held: list[Any] = []
@@ -114,7 +114,7 @@ def _in_child() -> None:
 
 
 # Handlers run before a fork in reverse order of registration. These two take locks of their own then, and an import in
-# another thread may need those: had they registered later, ours would wait for that import in vain.
+# another thread may need those: had they registered later, ours would wait for that import until it times out.
 _REGISTERED_BEFORE = (logging, concurrent.futures.thread)
 
 if hasattr(os, "register_at_fork"):

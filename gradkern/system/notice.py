@@ -72,7 +72,7 @@ def warn(text: str, stacklevel: int = 1) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=stacklevel + 1)
     except RuntimeWarning:  # a filter makes errors of warnings
         raise
-    except Exception:  # Python lets out what a closed standard error raises
+    except Exception:  # a closed standard error raises
         return
 
 
@@ -92,14 +92,14 @@ def notice(text: str) -> Generator[None]:
 
 
 def hide() -> None:
-    """Take away the line that is there, if one is, for something that draws its own."""
+    """Erase the current line, if there is one, for something that draws its own."""
     line = _line.get()
     if line is not None:
         line.hide()
 
 
 def _write(text: str) -> None:
-    """Put a line in the place of the one that is there."""
+    """Replace the current line."""
     with contextlib.suppress(Exception):
         sys.stderr.write(f"\r\x1b[2K{text}")
         sys.stderr.flush()

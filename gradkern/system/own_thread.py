@@ -45,7 +45,7 @@ def in_own_thread(function: Callable[[], Result]) -> Result:
 
     def work() -> None:
         _this_thread.is_own = True
-        with working:  # until the result is handed over: a child that was forked before would wait for it in vain
+        with working:  # until the result is set: a child that was forked before would wait for it for ever
             try:
                 results.put((function(), None))
             except BaseException as error:

@@ -30,7 +30,7 @@ _PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A package that gradkern needs, as pyproject.toml writes it; `extra` is "" for what it always needs."""
+    """A package that gradkern needs, from pyproject.toml; `extra` is "" for one that it always needs."""
 
     text: str
     extra: str = ""

@@ -1,4 +1,4 @@
-"""Small tensors of one number everywhere, that nobody writes."""
+"""Small constant tensors, filled with one number. Nothing writes them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def is_eager() -> bool:
-    """Whether operators run when they are called, and nobody else sees them: nothing traces, and no dispatch mode."""
+    """Whether operators run when they are called and nothing else sees them: no tracing, no dispatch mode."""
     return not (_is_compiling() or _count_modes())
 
 

@@ -41,7 +41,7 @@ def is_autocast(kind: str) -> bool:
 
 
 def autocast(kind: str, *tensors: torch.Tensor | None) -> list[Any]:
-    """The tensors as autocast gives them to what it computes in fewer bits: float64 stays."""
+    """The tensors in autocast's type, as operators that it runs in fewer bits get them. float64 is not converted."""
     dtype = torch.get_autocast_dtype(kind)
     return [each if each is None or each.dtype is torch.float64 else each.to(dtype) for each in tensors]
 

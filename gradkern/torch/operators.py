@@ -177,7 +177,7 @@ def _channels_last(model: Any) -> bool:
 
 
 def _dtype(operator: Operator, variable: str, given: dict[str, Any], attributes: dict[str, Any]) -> torch.dtype:
-    """What the type variable stands for: an attribute says so, or the first input of it, or the combinations."""
+    """The type of a type variable: from an attribute, from the first input that has it, or from the combinations."""
     for name, attribute in operator.attributes.items():
         if attribute.binds == variable:
             named = attributes.get(name)

@@ -67,7 +67,7 @@ def test_a_plan_is_shown_whole(show: Shown, provider: FakeProvider) -> None:
         "  provider    cpu on cpu\n"
         "  kernel      fake\n"
         "  scratch     24 bytes\n"
-        "  must move   25,204,736 bytes: every input read once, every output written once\n",
+        "  traffic     25,204,736 bytes at least: every input read once, every output written once\n",
         "",
     )
 

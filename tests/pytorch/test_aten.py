@@ -331,7 +331,7 @@ def test_of_a_batch_norm_over_several_devices_only_sums_that_are_given_out_are_t
     kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
     results = kernel.answer(KEYS, *args, False, True, True)
     assert [each is None for each in results] == [True, True, False, False]
-    assert kernel.signatures()[-1].reason == "the sums are asked for as gradients alone"
+    assert kernel.signatures()[-1].reason == "only gradients of parameters are wanted, not the sums"
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------

@@ -220,10 +220,10 @@ def test_by_default_large_volumes_and_their_instance_norms_are_taken() -> None:
 @pytest.mark.parametrize(
     ("norm", "reason"),
     [
-        (NORMS[3], "off unless it is asked for: Inductor's group norms are slow with channels last"),
+        (NORMS[3], "off by default: Inductor's group norms are slow with channels last"),
         (
             lambda width: nn.InstanceNorm3d(width, track_running_stats=True),
-            "off unless it is asked for: Inductor's instance norms are slow with channels last, and of one it has "
+            "off by default: Inductor's instance norms are slow with channels last, and of one it has "
             "running statistics",
         ),
     ],

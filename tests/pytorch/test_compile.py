@@ -111,7 +111,7 @@ def test_what_cannot_be_left_whole_is_named() -> None:
     wrong: Any = "yes"
     with pytest.raises(ArgumentError, match="inductor has 'conv'; expected layer_norm, rms_norm, batch_norm, gelu"):
         gradkern.torch.enable(devices="cpu", inductor="conv")
-    with pytest.raises(ArgumentError, match="inductor has 'gelu', which ops has not"):
+    with pytest.raises(ArgumentError, match="inductor has 'gelu', but ops does not"):
         gradkern.torch.enable("layer_norm", devices="cpu", inductor="gelu")
     with pytest.raises(ArgumentError, match="inductor is 3; expected names of layer_norm, rms_norm, batch_norm, gelu"):
         gradkern.torch.enable(devices="cpu", inductor=3)

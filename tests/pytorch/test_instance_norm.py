@@ -155,7 +155,7 @@ def test_a_bias_before_the_norm_is_added_only_where_something_else_reads_it(conv
     ("norm", "gates", "reason"),
     [
         (nn.InstanceNorm2d(3, track_running_stats=True), True, "it has running statistics"),
-        (nn.InstanceNorm2d(3), None, "off unless it is asked for: with channels first it was not measured"),
+        (nn.InstanceNorm2d(3), None, "off by default: with channels first it was not measured"),
         (nn.InstanceNorm2d(3), {"instance_norm + relu": 241}, "fewer than 241 bytes"),
         (nn.InstanceNorm2d(3), {"instance_norm + relu": False}, "switched off"),
     ],

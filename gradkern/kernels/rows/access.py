@@ -1,4 +1,4 @@
-"""What both kernels of the row block share: vectors of several arrays, and an operator's arithmetic."""
+"""Shared by both kernels of the row block: vectors of several arrays, and an operator's arithmetic."""
 
 from __future__ import annotations
 

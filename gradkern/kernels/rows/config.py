@@ -15,7 +15,7 @@ BARRIER = 8  # bytes of a transaction barrier
 HELD_WORDS = 32  # of 4 bytes, of all inputs, that a thread keeps from the sums to the results
 _MOST_BYTES = 64  # of one input: it computes with all at once
 _MOST_THREADS = 384  # of a block: two blocks on a multiprocessor take turns to wait
-_MOST_THREADS_OF_CLUSTERS = 512  # the same where a row has no room otherwise
+_MOST_THREADS_OF_CLUSTERS = 512  # the same for rows that fit in no other config
 _SMALL_BLOCK = 128  # threads of blocks that have several rows
 _REGISTERS = 65536  # of a multiprocessor
 
@@ -25,15 +25,14 @@ class RowsConfig:
     """The mapping of a row's elements to threads, the same for all rows.
 
     width     elements of a vector, read and written at once by a thread
-    lanes     threads side by side along what neighbours in memory are: a row, or `inner`; a power of two up to 32, or
-              whole warps
+    lanes     threads side by side along the contiguous axis, a row or `inner`: a power of two up to 32, or whole warps
     teams     without `inner`, rows of a block, each with its own lanes; with it, threads that share a row
-    vectors   of a thread, from all inputs, all under way at once
+    vectors   of a thread, from all inputs, all in flight at once
     cluster   blocks that share a row, from compute capability 9.0 on; with `inner` no more than teams
     held      the vectors stay in registers from the sums to the results; else a row is read again for every pass
     shifted   as in RowsProblem
     inner     there is `inner`
-    blocks_per_processor  that the registers have to suffice for
+    blocks_per_processor  resident at once, a limit for the registers of a thread
     """
 
     width: int

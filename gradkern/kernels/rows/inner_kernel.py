@@ -1,8 +1,8 @@
-"""The kernel of rows across memory: along an axis that is not the last, of matrices of columns x inner elements.
+"""The kernel of strided rows: along an axis that is not the last, of matrices of columns x inner elements.
 
-A thread has vectors of `inner` neighbours, so that all accesses are whole sectors, at some places of the rows; it adds
-up each of the vector's elements apart. Threads that share rows combine their totals by shuffles within a warp and
-through shared memory beyond. Nothing is transposed, and a row's elements stay in registers as in rows_kernel.
+A thread has vectors along `inner`, so that all accesses are whole sectors, at some places of the rows. It reduces each
+element of the vector separately. Threads that share rows combine their totals by shuffles within a warp and through
+shared memory beyond. Nothing is transposed, and a row's elements stay in registers as in rows_kernel.
 """
 
 from __future__ import annotations

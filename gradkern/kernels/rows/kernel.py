@@ -1,12 +1,12 @@
-"""The kernel of rows whose elements are neighbours in memory, for a config and an operator's arithmetic.
+"""The kernel of rows whose elements are adjacent in memory, for a config and an operator's arithmetic.
 
-Every thread asks for all its vectors of a row, of all inputs, before it uses the first. Blocks are not persistent: some
+Every thread loads all its vectors of a row, of all inputs, before it uses the first. Blocks are not persistent: some
 wait for memory while others compute or write. A row's totals are combined over lanes by shuffles, then over warps
-through shared memory, and over the blocks of a cluster by writes into each other's. What a thread has read stays in its
-registers as it was in memory, packed, until the totals are known.
+through shared memory, and over the blocks of a cluster through distributed shared memory. The loaded vectors stay
+packed in registers until the totals are known.
 
-Shifted rows begin anywhere between vectors. Elements of other rows in a row's first and last vector take no part.
-Reading them is safe: a vector never leaves the 16 bytes that the allocator gives whole.
+Shifted rows begin anywhere between vectors. A row's first and last vector may have elements of other rows: they are
+ignored. Reading them is safe: allocators hand out whole units of 16 bytes, and an aligned vector stays within one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a call asks of the row block: the types that a kernel is compiled for, and the sizes and strides of a launch."""
+"""A call as a problem of the row block: the types that a kernel is compiled for, the sizes and strides of a launch."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class RowsTypes:
 
 @dataclass(frozen=True, slots=True)
 class RowsProblem:
-    """Rows of `columns` elements. Without `inner` the elements of a row are neighbours in memory, and rows are apart by
-    their strides. With it the rows are columns of matrices in memory: `rows` matrices of columns x inner elements,
-    those of `inner` neighbours.
+    """Rows of `columns` elements. Without `inner` the elements of a row are adjacent in memory, and rows have strides.
+    With it the rows are columns of matrices in memory: `rows` matrices of columns x inner elements, adjacent along
+    `inner`.
 
     strides  bytes from row to row of the inputs, then of the outputs; from matrix to matrix where there is `inner`
     steps    bytes from element to element of a row; the element sizes without `inner`

@@ -1,4 +1,4 @@
-"""How the two values of a reduction are combined over all threads of a row: a warp's, a block's, a cluster's."""
+"""Combine the two values of a reduction over all threads of a row: of a warp, a block or a cluster."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def identity_of(types: RowsTypes, reduction: Reduction) -> Callable[[], Any]:
 
 
 def cluster_barriers(types: RowsTypes, config: RowsConfig) -> Callable[[int], None]:
-    """The device function begin(thread): makes each reduction's barrier, before any block of the cluster sends to
-    another. Whoever combines the first reduction waits for the others to have done so, by when loads are under way.
+    """The device function begin(thread): initializes each reduction's barrier before any block of the cluster sends to
+    another. The first reduction's combine waits until all blocks have done so; loads are in flight by then.
     """
     REDUCTIONS, BYTES = types.reductions, config.cluster_bytes(types)
 
@@ -52,8 +52,8 @@ def cluster_barriers(types: RowsTypes, config: RowsConfig) -> Callable[[int], No
 
 
 def over_row(types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int) -> Callable[..., Any]:
-    """The device function combine(first, second, thread, rank) of rows whose elements are neighbours: all threads of a
-    row get the same. number: of the reduction.
+    """The device function combine(first, second, thread, rank) for rows whose elements are adjacent: all threads of a
+    row get the same values. number: of the reduction.
     """
     LANES, CLUSTER, SLOTS, PAIRS, WARPS = config.lanes, config.cluster, config.slots, types.pairs, config.lanes // 32
     IN_WARP, SPREAD = min(LANES, 32), 1 << (min(SLOTS, 32) - 1).bit_length()

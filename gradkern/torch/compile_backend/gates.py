@@ -72,7 +72,7 @@ class Gates:
         if least is None:
             return "switched off"
         if doubt and fusion not in self._named:
-            return f"off unless it is asked for: {doubt}"
+            return f"off by default: {doubt}"
         size = hint(x.numel()) * x.element_size()
         if not size:
             return "it is empty"

@@ -57,7 +57,7 @@ def write_call_sites() -> None:
 
 
 def _description(node: Any) -> tuple[str, tuple[Any, ...], Any] | None:
-    """The arguments of the call site for a node of Inductor's graph; None where there is none."""
+    """The arguments of the call site for a node of Inductor's graph; None where it gets no call site."""
     arguments, named = node.unflatten_args([...] * len(node.inputs), node.constant_args)
     if named or not all(map(_is_constant, arguments)):
         return None

@@ -1,4 +1,4 @@
-"""What functions refuse before they compute: a later error, as of a backward pass, names an operator nobody called."""
+"""Checks of functions' arguments before they compute: a later error would name an operator the caller did not call."""
 
 from __future__ import annotations
 

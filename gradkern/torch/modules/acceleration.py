@@ -30,7 +30,7 @@ Filter = Callable[[nn.Module, str], bool]
 
 @dataclass
 class Acceleration:
-    """What was replaced, and what was looked at and left, with the reason; by the names of the modules.
+    """The modules that were replaced, and those that were considered and left, with the reason; by their names.
 
     Of a pair that is computed as one, such as "BatchNorm2d + ReLU", it is the name of the first. Printing it lists
     both; `undo` puts every class back.

@@ -159,7 +159,7 @@ def is_patched(module: nn.Module) -> bool:
 
 
 def _may_join(x: Any) -> bool:
-    """Whether nobody looks at the modules that are called, and their functions compute it."""
+    """Whether nothing observes calls of the modules, and functions of gradkern compute them."""
     plain = isinstance(x, Tensor) and not torch.compiler.is_compiling() and not needs_pytorch(x)
     return plain and not _has_any_global_hook()
 

@@ -143,7 +143,7 @@ def _time(kernel: Kernel, signatures: list[Signature]) -> None:
 
 
 def _by_pytorch(kernel: Kernel, signatures: Collection[Signature]) -> dict[Signature, Cost]:
-    """What calls cost without gradkern in front of PyTorch's kernel, as far as they can be made."""
+    """The cost of calls without gradkern in front of PyTorch's kernel, for those that can be made."""
     if not signatures or not kernel.override.remove():  # another has come on top of it, who may call it
         return {}
     try:
@@ -175,7 +175,7 @@ def _judge(kernel: Kernel, calls: Mapping[Signature, int], small: int) -> None:
 
 
 def _detour(kernel: Kernel, left: Iterable[Signature], taken: Iterable[Signature]) -> float:
-    """Microseconds that a call costs the host more because gradkern hands it on to PyTorch's kernel."""
+    """The host's extra microseconds for a call that gradkern passes on to PyTorch's kernel."""
     for each in left:
         if each.comparison is not None:
             before, cost = each.declined.value, _cost_of(kernel, each)

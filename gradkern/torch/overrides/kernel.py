@@ -182,7 +182,7 @@ class Kernel:
         return body
 
     def _first(self, keys: Any, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...], key: Any) -> Any:
-        """Answer a call of a kind not met before by PyTorch's kernel, and learn what it is."""
+        """Answer the first call of a kind with PyTorch's kernel, and remember its signature."""
         answer = self.override.original(keys, *args, **named)
         if len(set(map(id, tensors))) < len(tensors):
             return answer  # a tensor given twice: such a call is not remembered
@@ -253,7 +253,7 @@ class Forgotten:
 
 
 def _said(error: Exception) -> str:
-    """What an error says; of one that is none of gradkern's own, its class, too."""
+    """An error's text; with its class if it is not one of gradkern's."""
     if isinstance(error, GradkernError):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -73,7 +73,7 @@ class Options:
         places, whole = _names("devices", devices, ("cuda", "cpu")), _names("inductor", inductor, _DECOMPOSED)
         for name in whole:
             if name not in chosen:
-                raise ArgumentError(f"enable: inductor has {name!r}, which ops has not")
+                raise ArgumentError(f"enable: inductor has {name!r}, but ops does not")
         return cls(chosen, places, gates, refusal, when, whole, timed, only_faster)  # type: ignore[arg-type]
 
     @property

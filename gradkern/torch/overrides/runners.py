@@ -1,4 +1,4 @@
-"""A plan and all that one call still has to do: addresses, constants, new results in PyTorch's own memory."""
+"""Run a plan for one call: addresses, constants, new results in PyTorch's own memory."""
 
 from __future__ import annotations
 

@@ -85,13 +85,13 @@ def describe(request: Request, tensors: tuple[torch.Tensor, ...], answer: Any) -
         if name is not None:
             given = answers[place]
             if given is None:
-                raise Declined(f"PyTorch's kernel gives no result number {place + 1}, which was asked for")
+                raise Declined(f"PyTorch's kernel returns no result number {place + 1}, but it is wanted")
             model = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device="meta")
             view = request.views.get(name)
             seen = model if view is None else view(model)
             outputs.append((name, Result(place, _described(model, host), _described(seen, host), view)))
     if not outputs:
-        raise Declined("nothing that gradkern computes is asked for")
+        raise Declined("no result that gradkern computes is wanted")
     return Description(
         request.op,
         "cpu" if host else f"cuda:{device.index}",

@@ -86,16 +86,16 @@ def _finish(work: Any) -> None:
 
 
 class Exchange:
-    """Messages of one size on one GPU, of whose arrays what does not change stands ready."""
+    """Messages of one size on one GPU. What does not change of their arrays is prepared."""
 
     def place(self) -> tuple[Tensor, int]:
-        """Where the next message is to be written, and its address: a multiple of a number's bytes, not always of 16,
-        whatever the plan that writes it was told. So kernels write messages number by number.
+        """The tensor for the next message, and its address: a multiple of a number's bytes, not always of 16, even
+        where the plan that writes it assumes that. So kernels write messages number by number.
         """
         raise NotImplementedError
 
     def send(self, message: Tensor) -> tuple[Tensor, int]:
-        """What came of it, and its address: rows of everybody's numbers, or their sum."""
+        """The result and its address: rows with the numbers of all processes, or their sum."""
         raise NotImplementedError
 
 
@@ -130,9 +130,9 @@ class _ByCollective(Exchange):
 
 
 def _backend_of(group: Any, device: torch.device) -> Any:
-    """What carries out a group's collectives of tensors there: the group itself hands them on by PyTorch's dispatcher.
+    """The backend of a group's collectives on that device. The group itself would call it through PyTorch's dispatcher.
 
-    A group of a class of its own may do something else with them, and goes through that.
+    A group of another class may do something else with them, so that class is called.
     """
     return group._get_backend(device) if type(group) is dist.ProcessGroup else weakref.proxy(group)
 

@@ -388,5 +388,5 @@ def _reduced(x: Tensor) -> tuple[int, ...]:
 
 
 def _across(parameter: Tensor, x: Tensor) -> Tensor:
-    """A value for each channel, as wide as what it meets, in a shape that meets the second axis of x."""
+    """A value for each channel, in float32 at least, in a shape that broadcasts along the second axis of x."""
     return parameter.to(torch.promote_types(parameter.dtype, torch.float32)).view(-1, *[1] * (x.dim() - 2))

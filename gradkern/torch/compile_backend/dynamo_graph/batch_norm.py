@@ -72,7 +72,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
 
 
 def _reason(node: fx.Node, call: dict[str, Any]) -> str:
-    """Why the batch norm is none that gradkern computes; "" if it is."""
+    """Why gradkern does not compute the batch norm; "" if it does."""
     if call["training"] is not True:
         return "it is not in training"
     if call["weight"] is None or call["bias"] is None:

@@ -64,7 +64,7 @@ def _mismatch(causal: bool | str, query: torch.Tensor | None, key: torch.Tensor 
 
 
 def _is_causal(mask: fx.Node, fusion: Fusion) -> bool | str:
-    """Whether the mask is causal, or masks nothing; of another one, what it is."""
+    """Whether the mask is causal, or masks nothing; for any other mask, the reason."""
     found = value(mask)
     if found is None or found.dtype is not torch.bool:
         return "its mask is added"

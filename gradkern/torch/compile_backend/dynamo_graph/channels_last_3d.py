@@ -34,7 +34,7 @@ _FUNCTIONS = {
     *(functional.dropout3d, functional.max_pool3d),
 }
 _METHODS = {"add", "add_", "sub", "mul", "mul_", "div", "relu", "relu_", "sigmoid", "float", "half", "bfloat16"}
-"""What gives its result the order of what it is given, whichever that is."""
+"""Functions whose result has the memory order of their input."""
 
 
 def arrange(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
@@ -54,7 +54,7 @@ def arrange(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
 
 
 def _reason(conv: fx.Node) -> str:
-    """Why a convolution is none that is faster with channels last; "" if it is."""
+    """Why a convolution is not faster with channels last; "" if it is."""
     call = arguments(conv, "input", "weight")
     x, y = value(call["input"]), value(conv)
     if x is None or y is None:

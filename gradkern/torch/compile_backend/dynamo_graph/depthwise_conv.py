@@ -44,7 +44,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
 
 
 def _reason(y: torch.Tensor | None, x: torch.Tensor | None, weight: torch.Tensor, call: dict[str, Any]) -> str:
-    """Why the convolution is none that gradkern computes; "" if it is."""
+    """Why gradkern does not compute the convolution; "" if it does."""
     if x is None or y is None:
         return "an argument is no tensor of the graph"
     if x.device.type != "cuda" and not _ON_EVERY_DEVICE:

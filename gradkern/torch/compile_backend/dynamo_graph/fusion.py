@@ -1,4 +1,4 @@
-"""The passes over Dynamo's graph: what they ask before they rewrite a place."""
+"""The checks of passes over Dynamo's graph before they rewrite a place."""
 
 from __future__ import annotations
 

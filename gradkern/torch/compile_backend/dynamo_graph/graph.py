@@ -41,7 +41,7 @@ _METHODS = {"add": "add", "add_": "add_", "relu": "relu", "relu_": "relu"}
 
 
 def value(node: Any) -> torch.Tensor | None:
-    """What the node stands for, without data; None where it is no tensor, or one that torch.func has wrapped."""
+    """The node's tensor, without data; None where it has none, or one that torch.func has wrapped."""
     found = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return found if isinstance(found, torch.Tensor) and not is_functorch_wrapped_tensor(found) else None
 
@@ -70,7 +70,7 @@ def arguments(node: fx.Node, *names: str, **defaults: Any) -> dict[str, Any]:
 
 
 def same_kind(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    """Whether both are there and of one shape, type and device."""
+    """Whether both exist and have one shape, type and device."""
     return (
         one is not None
         and other is not None
@@ -99,7 +99,7 @@ def replaces(node: fx.Node, made: torch.Tensor) -> bool:
 
 
 def replace(node: fx.Node, made: fx.Node, value: torch.Tensor | None = None) -> None:
-    """`made` stands for the node. value: what it computes, without data, if its strides may be others than eager's."""
+    """Replace the node with `made`. value: its result, without data, if its strides may differ from eager's."""
     found = node.meta["example_value"]
     if value is not None and not _same_strides(value, found):
         with node.graph.inserting_after(made):

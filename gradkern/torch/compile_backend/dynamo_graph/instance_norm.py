@@ -27,7 +27,7 @@ _NAME = "instance_norm"
 
 
 def fuse(graph: fx.Graph, fusion: Fusion, last: set[fx.Node]) -> None:
-    """Rewrite what can be; whatever is found is reported. last: the nodes that were brought into channels last."""
+    """Rewrite the norms that can be rewritten, and report all. last: the nodes that were converted to channels last."""
     for node in calls(graph, functional.instance_norm):
         call = _call(node)
         x = value(call["input"])
@@ -69,8 +69,8 @@ _FILLS = {"weight": 1.0, "bias": 0.0}
 
 
 def _end(node: fx.Node, call: dict[str, Any], fusion: Fusion) -> tuple[fx.Node, str, float, str]:
-    """The activation behind the norm and what it is, if it may be a part of it; else the norm and none, and why that
-    may not be an operator either.
+    """The last node, the activation and its alpha, if the activation behind the norm can be fused; else the norm and
+    "none". And why even the norm alone may not be an operator.
     """
     after, tensors = only_user(node), [call[name] for name in ("input", *_FILLS)]
     found = activation_of(after)
@@ -102,7 +102,7 @@ def _is_of_input(call: dict[str, Any]) -> bool:
 
 
 def _reason(x: torch.Tensor | None, y: torch.Tensor | None, call: dict[str, Any]) -> str:
-    """Why the norm is none that gradkern computes; "" if it is."""
+    """Why gradkern does not compute the norm; "" if it does."""
     if x is None or y is None:
         return "its input is no tensor of the graph"
     if not _is_of_input(call):

@@ -34,7 +34,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
 
 
 def _fuse(graph: fx.Graph, fusion: Fusion, nodes: tuple[fx.Node, ...], product: fx.Node, approximate: str) -> None:
-    """nodes: GELU, or the calls that spell it out. product: what it is of"""
+    """nodes: GELU, or the calls that spell it out. product: its input"""
     linear, gelu = _linear(product), nodes[-1]
     if linear is None or not product.users.keys() <= set(nodes):
         return

@@ -58,7 +58,7 @@ class _Modes(NamedTuple):
 
 
 class Proof:
-    """Of the calls that one graph has when this is made.
+    """Proofs about the calls of one graph, as it is when this is made.
 
     grad  whether gradients are recorded where the graph begins; None if that is not known
     """

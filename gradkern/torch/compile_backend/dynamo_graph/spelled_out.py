@@ -56,7 +56,7 @@ class Spelled(NamedTuple):
 
 
 def rms_norms(graph: fx.Graph) -> list[Spelled]:
-    """Those along the last axis that keep the type of what they are given, in the order of the program."""
+    """Those along the last axis whose result has the type of their input, in the order of the program."""
     return [each for each in _found(graph, _RMS_NORM) if _is_rms_norm(each)]
 
 

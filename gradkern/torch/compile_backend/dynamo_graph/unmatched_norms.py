@@ -25,7 +25,7 @@ _NORMS: dict[Any, str] = {
 
 
 def candidates(graph: fx.Graph) -> dict[fx.Node, str]:
-    """The norms of a graph before anything is rewritten, those spelled out by their last call, and what they are."""
+    """The norms of a graph before anything is rewritten, with their names; the last call stands for one spelled out."""
     whole: dict[Any, Any] = {node: each.nodes[-1] for each in spelled_out.rms_norms(graph) for node in each.nodes}
     calls: list[Any] = [
         each for each in graph.nodes if each.op in ("call_function", "call_method") and each.target in _NORMS

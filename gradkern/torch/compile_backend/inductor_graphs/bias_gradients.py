@@ -77,8 +77,8 @@ def _made_of(node: fx.Node, target: Any, *arguments: Any) -> fx.Node:
 
 
 def _replace(graph: fx.Graph, node: fx.Node, made: fx.Node, copied: bool) -> None:
-    """`made` stands for `node`, in the shape and the type of that. copied: not in memory that another one has, as two
-    parameters whose gradients share memory are counted, scaled and clipped twice.
+    """Replace `node` with `made`, in the node's shape and type. copied: in memory of its own, because parameters whose
+    gradients share memory would be counted, scaled and clipped twice.
     """
     value = node.meta["val"]
     if not copied and value.dtype == made.meta["val"].dtype:

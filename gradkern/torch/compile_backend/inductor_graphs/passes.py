@@ -85,7 +85,7 @@ def _digest() -> str:
 
 
 def config_with_passes(options: Mapping[str, Any], gates: Gates) -> dict[str, Any]:
-    """Inductor's options with gradkern's passes, each behind what is there already."""
+    """Inductor's options with gradkern's passes, each after the pass that is there already."""
     own = {name: _Pass(function, gates) for name, function in _PASSES.items()}
     return {**options, **{name: _joined(options.get(name, getattr(config, name)), own[name]) for name in own}}
 

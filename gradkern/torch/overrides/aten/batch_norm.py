@@ -59,7 +59,7 @@ def native_batch_norm(
     mask: Any,
 ) -> Request:
     if weight is None and (mask[1] or mask[2]):
-        raise Declined("the gradient of a weight that is not there is asked for")
+        raise Declined("the gradient of a weight is wanted, but there is no weight")
     return (
         _trained(grad, x, weight, mean, inv_std, mask)
         if train

@@ -33,7 +33,7 @@ def split_layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight
 
 def layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Request:
     if weight is None and (mask[1] or mask[2]):
-        raise Declined("the gradient of a weight that is not there is asked for")
+        raise Declined("the gradient of a weight is wanted, but there is no weight")
     return Request(
         "LayerNormalizationGrad",
         {
@@ -56,7 +56,7 @@ def split_rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: 
 
 def rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> Request:
     if weight is None and mask[1]:
-        raise Declined("the gradient of a weight that is not there is asked for")
+        raise Declined("the gradient of a weight is wanted, but there is no weight")
     return Request(
         "SimplifiedLayerNormalizationGrad",
         {

@@ -30,9 +30,9 @@ def batch_norm_sums(
 ) -> Request:
     """The sums of dY and of dY (X - mean). The latter is the operator's dScale where all deviations are 1."""
     if not input_g:
-        raise Declined("the sums are asked for as gradients alone")
+        raise Declined("only gradients of parameters are wanted, not the sums")
     if weight is None and (weight_g or bias_g):
-        raise Declined("the gradient of a weight that is not there is asked for")
+        raise Declined("the gradient of a weight is wanted, but there is no weight")
     ones = Constant(1, tuple(mean.shape), mean.dtype)
     inputs = {"dY": grad, "X": x, "saved_mean": mean, "saved_inv_std": ones}
     outputs = ("dBias", "dScale", None, None)
