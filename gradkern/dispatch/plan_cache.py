@@ -141,7 +141,7 @@ class PlanCache(Generic[Entry]):
         return next(self._ticks)
 
 
-Row = tuple[Guard, "Slot[Prepared]", Kind]
+GuardedPlan = tuple[Guard, "Slot[Prepared]", Kind]
 """A guard that recognises tensors, the slot with the plan of calls on them, and their kind."""
 
 
@@ -154,7 +154,7 @@ class Shortcuts:
 
     def __init__(self, bound: int, alike: int) -> None:
         self._bound, self._alike = bound, alike
-        self._rows: dict[Hashable, tuple[Row, ...]] = {}
+        self._rows: dict[Hashable, tuple[GuardedPlan, ...]] = {}
         self.tensor: type | None = None
 
     def find(self, request: Request) -> tuple[Prepared, tuple[int, ...], Kind, tuple[int, ...]] | None:
@@ -176,16 +176,16 @@ class Shortcuts:
             return plan, buffers, kind, out_buffers
         return None
 
-    def known(self, request: Request) -> tuple[Row, tuple[int, ...]] | None:
+    def known(self, request: Request) -> tuple[GuardedPlan, tuple[int, ...]] | None:
         """What recognises calls like this one, for a caller that remembers it: a guard of the tensors that are inputs
         with those in `out` that are none behind them; and the place of each of `out` among these.
         """
         rows, tensors, _, places = self._alike_to(request)
-        fitting = (row for row in rows if row[1].entry is not None and row[0].addresses(tensors) is not None)
+        fitting = (each for each in rows if each[1].entry is not None and each[0].addresses(tensors) is not None)
         row = next(fitting, None)
         return None if row is None else (row, places)
 
-    def _alike_to(self, request: Request) -> tuple[tuple[Row, ...], tuple[Any, ...], int, tuple[int, ...]]:
+    def _alike_to(self, request: Request) -> tuple[tuple[GuardedPlan, ...], tuple[Any, ...], int, tuple[int, ...]]:
         """The rows for the request's key; the tensors for a guard, the number of inputs among them, and the place among
         them of each of `out`.
         """

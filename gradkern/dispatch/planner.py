@@ -29,9 +29,9 @@ from gradkern.system.own_thread import turn
 from gradkern.system.progress_bar import bar
 from gradkern.system.providers import Provider, device_kind, unavailable
 
-__all__ = ["Wanted", "compile_ahead", "dry_plan", "module_of", "plan", "plan_again", "search", "wanted_by"]
+__all__ = ["CompileJob", "compile_ahead", "compile_job", "dry_plan", "module_of", "plan", "plan_again", "search"]
 
-Wanted = tuple[str, str, Callable[[], None]]
+CompileJob = tuple[str, str, Callable[[], None]]
 """A provider, the device of a plan, and the function that makes the plan; a dry run compiles nothing of it."""
 
 
@@ -76,10 +76,10 @@ def _dry_search(plan: Prepared) -> None:
     _make(plan.binder, providers.PROVIDERS[plan.provider], _searching(plan.call))
 
 
-def compile_ahead(wanted: Iterable[Wanted]) -> None:
-    """Compile together what these plans need, where their provider has a way, with a bar."""
+def compile_ahead(jobs: Iterable[CompileJob]) -> None:
+    """Compile together what these plans need, where their provider supports that, with a bar."""
     groups: dict[tuple[str, str], list[Callable[[], None]]] = {}
-    for provider, device, plan in wanted:
+    for provider, device, plan in jobs:
         module = providers.PROVIDERS[provider].compile_ahead
         if module is not None:
             groups.setdefault((module, device), []).append(plan)
@@ -87,8 +87,8 @@ def compile_ahead(wanted: Iterable[Wanted]) -> None:
         cast(CompilingAhead, load(module)).for_plans(plans, device, _compiling)
 
 
-def wanted_by(plan: Prepared) -> Wanted:
-    """What a search for this plan needs."""
+def compile_job(plan: Prepared) -> CompileJob:
+    """The job that compiles what a search for this plan needs."""
     return plan.provider, plan.call.device, partial(_dry_search, plan)
 
 

@@ -62,7 +62,7 @@ def _tune() -> int:
     """Search for all pending plans. Returns how many there were."""
     found = 0
     with turn(_one_at_a_time):
-        planner.compile_ahead(map(planner.wanted_by, pending.plans()))
+        planner.compile_ahead(map(planner.compile_job, pending.plans()))
         for plan in bar("tuning", pending.plans(), _title):
             try:
                 planner.search(plan)

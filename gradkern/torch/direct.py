@@ -15,7 +15,7 @@ from gradkern.contract.binder import AttributeKey, attribute_key
 from gradkern.contract.host import HostValue, host_key, host_values, scalars_of
 from gradkern.contract.request import Request, binder_of
 from gradkern.dispatch.operands import out_names
-from gradkern.dispatch.plan_cache import Row, plan_cache, shortcuts
+from gradkern.dispatch.plan_cache import GuardedPlan, plan_cache, shortcuts
 from gradkern.dispatch.run import run, run_known
 from gradkern.policy import DEFAULT, Policy, current
 from gradkern.system.bounded import make_room
@@ -69,7 +69,7 @@ class _Known:
     __slots__ = ("_guard", "_kind", "_names", "_places", "_scalars", "_slot")
 
     def __init__(
-        self, row: Row, places: tuple[int, ...], names: tuple[str, ...], scalars: tuple[bool | int | float, ...]
+        self, row: GuardedPlan, places: tuple[int, ...], names: tuple[str, ...], scalars: tuple[bool | int | float, ...]
     ) -> None:
         self._guard, self._slot, self._kind = row
         self._names, self._places, self._scalars = names, places, scalars
@@ -155,10 +155,10 @@ class Direct:
         wanted, policy = request.wanted, request.policy
         return self._results(run(self._name, *inputs, outputs=wanted, out=out, policy=policy, **dict(attributes)))
 
-    def row(
+    def guarded_plan(
         self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes, out: dict[str, torch.Tensor] | None
-    ) -> Row | None:
-        """What recognises calls like this one, and where their plan is; None where it takes a signature to find it."""
+    ) -> GuardedPlan | None:
+        """The plan of calls like this one, with its guard; None where only a signature finds the plan."""
         if type(tensors[self._binder.first]) is not shortcuts.tensor:
             return None
         found = shortcuts.known(self._request(needs, tensors, attributes, out, self.seen()))

@@ -63,10 +63,10 @@ class CallSite:
 
     def _remember(self, call: OpCall, tensors: Tensors) -> None:
         """Recognise the next call like this one. Threads may do so at once: one of them is forgotten."""
-        row = call.row()
-        if row is None:
+        found = call.guarded_plan()
+        if found is None:
             return
-        slot, kind = row[1], cast(TensorKind, row[2])  # of tensors, as guards are of them
+        slot, kind = found[1], cast(TensorKind, found[2])  # of tensors, as guards are of them
         guard, plan = guard_of(tensors), slot.entry
         if guard is not None and plan is not None:
             others = [each for each in self._known if each.lives]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.dispatch.planner import Wanted
+from gradkern.dispatch.planner import CompileJob
 from gradkern.dispatch.run import dry_plan_for, plan_for
 from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import DEFAULT, searching
@@ -130,7 +130,7 @@ class Kernel:
                 _raise_if_lost(error)
                 signature.reason = _said(error)
 
-    def wanted(self, signature: Signature) -> Wanted | None:
+    def wanted(self, signature: Signature) -> CompileJob | None:
         """What the plan of a signature needs, if it waits for one."""
         description = signature.description
         if description is None or not signature.waits:

@@ -9,11 +9,11 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 __all__ = [
+    "AtenRequest",
     "Constant",
     "Declined",
     "Derived",
     "Finish",
-    "Request",
     "Translation",
     "View",
     "in_order_of",
@@ -52,7 +52,7 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class Request:
+class AtenRequest:
     """A call of a registry operator that answers an aten backward call.
 
     inputs      by contract name, in contract order: tensors of the call, what is derived from them, and constants
@@ -86,7 +86,7 @@ class Translation:
     name: str
     group: str
     split: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
-    request: Callable[..., Request]
+    request: Callable[..., AtenRequest]
     searched: bool = False
     gainless: Callable[[Any], float] = lambda description: 0.0
 

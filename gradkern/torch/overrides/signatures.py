@@ -13,7 +13,7 @@ from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.call import Tensor
 from gradkern.torch.counter import Counter
-from gradkern.torch.overrides.request import Constant, Declined, Derived, Finish, Request, View
+from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, Derived, Finish, View
 from gradkern.torch.overrides.timing import Timer
 
 __all__ = ["Description", "Result", "Signature", "Source", "derived", "describe", "random_args", "recogniser"]
@@ -61,7 +61,7 @@ def derived(source: Source, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
     return function(*[tensors[place] for place in places])
 
 
-def describe(request: Request, tensors: tuple[torch.Tensor, ...], answer: Any) -> Description:
+def describe(request: AtenRequest, tensors: tuple[torch.Tensor, ...], answer: Any) -> Description:
     """The description of a request, from PyTorch's answer to it. Raises Declined for what no contract has."""
     device = tensors[0].device
     host = device.type == "cpu"

@@ -226,7 +226,7 @@ def _plan_signatures(calls: Mapping[Signature, int], small: Mapping[Kernel, int]
             ranks.of_first(found)
 
 
-def _wanted() -> Iterator[planner.Wanted]:
+def _wanted() -> Iterator[planner.CompileJob]:
     """What the plans need that are about to be made."""
     for kernel in _kernels():
         for signature in kernel.signatures() if kernel.enabled else ():

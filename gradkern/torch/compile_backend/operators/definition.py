@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.dispatch.plan_cache import Row
+from gradkern.dispatch.plan_cache import GuardedPlan
 from gradkern.torch.direct import Attributes, Direct, Tensors
 from gradkern.torch.operators import registered
 
@@ -44,9 +44,9 @@ class OpCall(NamedTuple):
         every = given(found, first)
         return every[0] if len(every) == 1 else every
 
-    def row(self) -> Row | None:
-        """What recognises the plan of this call by its tensors, if any does."""
-        return self.operator.row(self.needs, self.tensors, self.attributes, self.out)
+    def guarded_plan(self) -> GuardedPlan | None:
+        """This call's plan with a guard for its tensors, if there is one."""
+        return self.operator.guarded_plan(self.needs, self.tensors, self.attributes, self.out)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.flags import flags
-from gradkern.torch.overrides.request import Constant, Declined, Request, masked, require_cudnn
+from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, masked, require_cudnn
 
 __all__ = [
     "consolidated_batch_norm",
@@ -57,7 +57,7 @@ def native_batch_norm(
     train: bool,
     eps: float,
     mask: Any,
-) -> Request:
+) -> AtenRequest:
     if weight is None and (mask[1] or mask[2]):
         raise Declined("the gradient of a weight is wanted, but there is no weight")
     return (
@@ -67,11 +67,11 @@ def native_batch_norm(
     )
 
 
-def _trained(grad: Any, x: Any, weight: Any, mean: Any, inv_std: Any, mask: Any) -> Request:
+def _trained(grad: Any, x: Any, weight: Any, mean: Any, inv_std: Any, mask: Any) -> AtenRequest:
     if mean is None or inv_std is None:
         raise Declined("the statistics of the batch were not saved")
     require_cudnn(x)
-    return Request(
+    return AtenRequest(
         "BatchNormalizationGrad",
         {
             "dY": grad,
@@ -84,7 +84,7 @@ def _trained(grad: Any, x: Any, weight: Any, mean: Any, inv_std: Any, mask: Any)
     )
 
 
-def _frozen(grad: Any, x: Any, weight: Any, mean: Any, variance: Any, eps: float, mask: Any) -> Request:
+def _frozen(grad: Any, x: Any, weight: Any, mean: Any, variance: Any, eps: float, mask: Any) -> AtenRequest:
     """Running statistics are constants."""
     if mean is None or variance is None:
         raise Declined("there are no running statistics")
@@ -93,7 +93,7 @@ def _frozen(grad: Any, x: Any, weight: Any, mean: Any, variance: Any, eps: float
     def view(each: torch.Tensor) -> torch.Tensor:
         return each.view(channels)
 
-    return Request(
+    return AtenRequest(
         "DmlBatchNormalizationGrad",
         {
             "Input": x,
@@ -134,7 +134,7 @@ def cudnn_batch_norm(
     inv_std: Any,
     epsilon: float,
     reserve: Any,
-) -> Request:
+) -> AtenRequest:
     """What aten calls save_var is 1 / sqrt(variance + epsilon) here; what cuDNN put aside is not needed."""
     return _trained(grad, x, weight, mean, inv_std, (True, True, True))
 
@@ -167,5 +167,5 @@ def consolidated_batch_norm(
     eps: float,
     mask: Any,
     reserve: Any,
-) -> Request:
+) -> AtenRequest:
     return native_batch_norm(grad, x, weight, running_mean, running_var, mean, inv_std, update, eps, mask)

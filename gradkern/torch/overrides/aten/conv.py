@@ -8,7 +8,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.flags import flags
-from gradkern.torch.overrides.request import Declined, Request, masked, require_cudnn
+from gradkern.torch.overrides.request import AtenRequest, Declined, masked, require_cudnn
 
 __all__ = ["conv", "gainless_conv", "split_conv"]
 
@@ -48,7 +48,7 @@ def conv(
     output_padding: Any,
     groups: int,
     mask: Any,
-) -> Request:
+) -> AtenRequest:
     spatial = x.dim() - 2
     pads = _each(padding, spatial)
     attributes = {
@@ -60,13 +60,13 @@ def conv(
     require_cudnn(x)
     if not transposed:
         outputs = masked(("dX", "dW", "dB"), mask)
-        return Request("ConvGrad", {"dY": grad, "X": x, "W": weight}, outputs, attributes)
+        return AtenRequest("ConvGrad", {"dY": grad, "X": x, "W": weight}, outputs, attributes)
     # A transposed convolution is the gradient of one whose input is its output: dY and X change places in dW.
     # Its own dX is a convolution's forward pass.
     if not mask[1]:
         raise Declined("of a transposed convolution only the gradient of the weights is one of gradkern's")
     others = (mask[0], False, mask[2])
-    return Request(
+    return AtenRequest(
         "ConvGrad",
         {"dY": x, "X": grad, "W": weight},
         (None, "dW", None),

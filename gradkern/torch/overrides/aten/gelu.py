@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.overrides.request import Constant, Declined, Request, in_order_of
+from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, in_order_of
 
 __all__ = ["gelu", "split_gelu"]
 
@@ -16,13 +16,13 @@ def split_gelu(grad: Any, x: Any, *, approximate: str = "none") -> tuple[tuple[A
     return (grad, x), (approximate,)
 
 
-def gelu(grad: Any, x: Any, *, approximate: str = "none") -> Request:
+def gelu(grad: Any, x: Any, *, approximate: str = "none") -> AtenRequest:
     """The bias is part of x already, so the operator's is zero."""
     if grad.shape != x.shape:
         raise Declined("gradient and input have different shapes")
     view = in_order_of(x)
     columns = view(x).shape[-1]
-    return Request(
+    return AtenRequest(
         _OPERATORS[approximate],
         {"dY": grad, "X": x, "B": Constant(0, (columns,), x.dtype)},
         ("dX",),

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.overrides.request import Constant, Declined, Derived, Request, masked
+from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, Derived, masked
 
 __all__ = ["layer_norm", "rms_norm", "split_layer_norm", "split_rms_norm"]
 
@@ -31,10 +31,10 @@ def split_layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight
     return (grad, x, mean, rstd, weight), (len(shape), *mask)
 
 
-def layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Request:
+def layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> AtenRequest:
     if weight is None and (mask[1] or mask[2]):
         raise Declined("the gradient of a weight is wanted, but there is no weight")
-    return Request(
+    return AtenRequest(
         "LayerNormalizationGrad",
         {
             "Y_grad": grad,
@@ -54,10 +54,10 @@ def split_rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: 
     return (grad, x, rstd, weight), (len(shape), *mask)
 
 
-def rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> Request:
+def rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> AtenRequest:
     if weight is None and mask[1]:
         raise Declined("the gradient of a weight is wanted, but there is no weight")
-    return Request(
+    return AtenRequest(
         "SimplifiedLayerNormalizationGrad",
         {
             "Y_grad": grad,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.overrides.request import Declined, Request
+from gradkern.torch.overrides.request import AtenRequest, Declined
 
 __all__ = ["log_softmax", "softmax", "split_softmax"]
 
@@ -14,16 +14,16 @@ def split_softmax(grad: Any, output: Any, dim: int, input_dtype: Any) -> tuple[t
     return (grad, output), (dim, input_dtype)
 
 
-def softmax(grad: Any, output: Any, dim: int, input_dtype: Any) -> Request:
+def softmax(grad: Any, output: Any, dim: int, input_dtype: Any) -> AtenRequest:
     return _request("SoftmaxGrad_13", "Y", grad, output, dim, input_dtype)
 
 
-def log_softmax(grad: Any, output: Any, dim: int, input_dtype: Any) -> Request:
+def log_softmax(grad: Any, output: Any, dim: int, input_dtype: Any) -> AtenRequest:
     return _request("LogSoftmaxGrad_13", "X", grad, output, dim, input_dtype)
 
 
-def _request(operator: str, name: str, grad: Any, output: Any, dim: int, input_dtype: Any) -> Request:
+def _request(operator: str, name: str, grad: Any, output: Any, dim: int, input_dtype: Any) -> AtenRequest:
     if output.dim() == 0:
         raise Declined("a tensor without dimensions has no axis")
     attributes = {"axis": dim, "dX_type": str(input_dtype).removeprefix("torch.")}
-    return Request(operator, {"dY": grad, name: output}, ("dX",), attributes)
+    return AtenRequest(operator, {"dY": grad, name: output}, ("dX",), attributes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.overrides.request import Constant, Declined, Derived, Request
+from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, Derived
 
 __all__ = [
     "batch_norm_from_sums",
@@ -27,7 +27,7 @@ def split_batch_norm_sums(
 
 def batch_norm_sums(
     grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, input_g: bool, weight_g: bool, bias_g: bool
-) -> Request:
+) -> AtenRequest:
     """The sums of dY and of dY (X - mean). The latter is the operator's dScale where all deviations are 1."""
     if not input_g:
         raise Declined("only gradients of parameters are wanted, not the sums")
@@ -37,7 +37,7 @@ def batch_norm_sums(
     inputs = {"dY": grad, "X": x, "saved_mean": mean, "saved_inv_std": ones}
     outputs = ("dBias", "dScale", None, None)
     finish = _with_gradients if weight_g or bias_g else None
-    return Request("BatchNormalizationGradSums", inputs, outputs, finish=finish)
+    return AtenRequest("BatchNormalizationGradSums", inputs, outputs, finish=finish)
 
 
 def _with_gradients(results: tuple[Any, ...], args: tuple[Any, ...], original: Any) -> tuple[Any, ...]:
@@ -59,8 +59,8 @@ def split_batch_norm_from_sums(
 
 def batch_norm_from_sums(
     grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, sum_dy: Any, sum_dy_xmu: Any, count: Any
-) -> Request:
-    return Request(
+) -> AtenRequest:
+    return AtenRequest(
         "BatchNormalizationGradFromSums",
         {
             "dY": grad,
