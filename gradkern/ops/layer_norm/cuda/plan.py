@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
-from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_plan import (
+    NormPlan,
     may_align_vectors,
     parameter_width,
     plan_name,
@@ -43,30 +43,6 @@ _NAMES = {  # contract name -> the kernel's
 }
 _MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
 _LEAST_ALIGNED = 385  # columns: in narrower rows a warp has too few vectors
-
-
-@dataclass(frozen=True, slots=True)
-class NormPlan:
-    """One launch, or two where a row is too wide for a cluster, with scratch memory if it is needed."""
-
-    kernel: str
-    scratch: int
-    launches: tuple[Launch, ...]
-    device: Device
-    partial_bytes: int
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        if not self.scratch:
-            self.launches[0]((*inputs, *outputs), stream)
-            return
-        counter, buffer = scratch(self.device, stream, self.scratch)
-        values = (*inputs, *outputs, buffer, buffer + self.partial_bytes, counter)
-        if len(self.launches) == 1:
-            self.launches[0](values, stream)
-        else:
-            with in_turn:
-                for launch in self.launches:
-                    launch(values, stream)
 
 
 def plan(call: Call) -> NormPlan | EmptyPlan:

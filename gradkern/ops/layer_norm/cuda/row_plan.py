@@ -1,14 +1,18 @@
-"""Decisions that the plans of the layer norms and of their gradients share, from the layout of the arrays."""
+"""The plan of a layer norm or of its gradient, and decisions that both share, from the layout of the arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from gradkern.call import Tensor
-from gradkern.cuda.device import Device
+from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.launch import Launch
+from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 
 __all__ = [
+    "NormPlan",
     "may_align_vectors",
     "parameter_width",
     "plan_name",
@@ -16,6 +20,33 @@ __all__ = [
     "source_of_rows",
     "vector_width",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class NormPlan:
+    """One launch, or two where a row is too wide for a cluster, with scratch memory if it is needed: sums of rows, and
+    for a gradient, before these, `partial_bytes` of partial sums over rows, and a counter.
+    """
+
+    kernel: str
+    scratch: int
+    launches: tuple[Launch, ...]
+    device: Device
+    partial_bytes: int | None = None
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        if not self.scratch:
+            self.launches[0]((*inputs, *outputs), stream)
+            return
+        counter, buffer = scratch(self.device, stream, self.scratch)
+        own = (buffer,) if self.partial_bytes is None else (buffer, buffer + self.partial_bytes, counter)
+        values = (*inputs, *outputs, *own)
+        if len(self.launches) == 1:
+            self.launches[0](values, stream)
+        else:
+            with in_turn:
+                for launch in self.launches:
+                    launch(values, stream)
 
 
 def may_align_vectors(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
-from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NAMES, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 from gradkern.ops.layer_norm.cuda.row_plan import (
+    NormPlan,
     may_align_vectors,
     parameter_width,
     plan_name,
@@ -28,26 +28,7 @@ _MATRICES = ("X", "skip", "Y", "sum")
 _LEAST_ALIGNED = 600  # columns: at 470 single elements were faster by 16 %, at 621 aligned vectors by 18 %
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardPlan:
-    """One launch, or two where a row is too wide for a cluster, with scratch memory between them."""
-
-    kernel: str
-    scratch: int
-    launches: tuple[Launch, ...]
-    device: Device
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        if not self.scratch:
-            self.launches[0]((*inputs, *outputs), stream)
-            return
-        _, buffer = scratch(self.device, stream, self.scratch)
-        with in_turn:
-            for launch in self.launches:
-                launch((*inputs, *outputs, buffer), stream)
-
-
-def plan(call: Call) -> ForwardPlan | EmptyPlan:
+def plan(call: Call) -> NormPlan | EmptyPlan:
     """The plan of one of the layer norms on `call.device`."""
     device = device_of(call)
     tensors = {NAMES[name]: each for name, each in {**call.inputs, **call.outputs}.items()}
@@ -78,7 +59,7 @@ def plan(call: Call) -> ForwardPlan | EmptyPlan:
 
 def _plan(
     call: Call, config: NormForwardConfig, device: Device, rows: int, columns: int, strides: dict[str, int]
-) -> ForwardPlan:
+) -> NormPlan:
     together = config.blocks_per_row * config.period(columns)
     numbers = config.numbers(columns, call.attributes["epsilon"])
     numbers |= {"rows": rows, **{f"{name}_stride": stride for name, stride in strides.items()}}
@@ -88,7 +69,7 @@ def _plan(
     arguments = named(ARGUMENTS, numbers, given)
     launches = tuple(_launch(phase, device, arguments, rows, together) for phase in phases)
     sums = rows * config.blocks_per_row * 2 * config.itemsize if two else 0
-    return ForwardPlan(plan_name("layer_norm_forward", config), sums, launches, device)
+    return NormPlan(plan_name("layer_norm_forward", config), sums, launches, device)
 
 
 def _launch(
