@@ -23,7 +23,8 @@ in_place_statistics.py) become part of them, and what Inductor computes for a ba
 its input (stage 3, layouts.py). gradkern computes the gradient of the filters of a network's first convolution, with
 its few channels, where 16 bits make PyTorch's slow (stage 3, few_channels.py). Beside them, small tables of costly
 functions, such as the cosines of rotary embeddings, are computed once; Inductor would compute them for every element
-that reads them (stage 3, tables.py).
+that reads them (stage 3, tables.py). Parameters that an operator's backward pass reads and eager's does not are copied
+in the forward pass (stage 2, held_parameters.py).
 
 Inductor's code calls the operators without PyTorch's dispatcher (generated_code.py, call_sites.py). All else is
 Inductor's, and so is what gates.py holds to be too small.
@@ -36,8 +37,6 @@ Left alone, with the reason in `gradkern.torch.report()`: batch norms that are i
 that have no parameters or running statistics; additions of other shapes or types, or that write into what is added to;
 norms that autocast computes in another type; what needs no gradient; and calls where dynamo_graph/proof.py cannot
 prove that one operator does the same: for writes, other grad modes or unknown functions between them, for tensors that
-the operator saves and a later call writes, for strides. An operator saves biases, as code of Inductor's may: one that
-is written outside of the compiled model, between its two passes, raises an error where eager's has none. Second
-derivatives of a compiled model there are none, as with every backend. A graph that PyTorch takes from its caches on
-disk is the rewritten one.
+the operator saves and a later call writes, for strides. A compiled model has no second derivatives, as with every
+backend. A graph that PyTorch takes from its caches on disk is the rewritten one.
 """

@@ -7,7 +7,7 @@ those of an earlier call it has the plan. It returns what the operator returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any, cast
 
@@ -47,7 +47,7 @@ class CallSite:
             if found is not None:
                 return found
         given = iter(tensors)
-        arguments = [next(given) if each is ... else each for each in self._arguments]
+        arguments = [_filled(each, given) for each in self._arguments]
         if is_eager():
             call = self._ask(*arguments)
             results = call.answer()
@@ -71,6 +71,13 @@ class CallSite:
         if guard is not None and plan is not None:
             others = [each for each in self._known if each.lives]
             self._known = (_Known(call, slot, plan, kind, guard, tensors), *others[: _MOST - 1])
+
+
+def _filled(argument: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """An argument, with the next tensors in the places of those that it has, or that are in its list."""
+    if argument is ...:
+        return next(tensors)
+    return [_filled(each, tensors) for each in argument] if isinstance(argument, list) else argument
 
 
 class _Known:

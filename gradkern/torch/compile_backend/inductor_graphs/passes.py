@@ -22,6 +22,7 @@ from gradkern.torch.compile_backend.inductor_graphs import (
     bias_gradients,
     few_channels,
     gradient_sums,
+    held_parameters,
     in_place_statistics,
     layouts,
     tables,
@@ -35,6 +36,7 @@ __all__ = ["config_with_passes"]
 def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
     gradient_sums.fold(graph)
     bias_gradients.take(graph)
+    held_parameters.hold(graph)
 
 
 def _as_kernels_want_it(graph: fx.Graph, gates: Gates) -> None:

@@ -10,7 +10,7 @@ from gradkern.torch.compile_backend.operators.definition import OpCall, define, 
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
-__all__ = ["BIAS_GELU"]
+__all__ = ["BACKWARD", "BIAS_GELU"]
 
 Tensor = torch.Tensor
 
@@ -40,7 +40,7 @@ def _fake_backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask
 BIAS_GELU = define(
     "bias_gelu(Tensor input, Tensor bias, str approximate) -> Tensor", _forward, _fake_forward, rows=True
 )
-_BACKWARD = define(
+BACKWARD = define(
     "bias_gelu_backward(Tensor grad, Tensor input, Tensor bias, str approximate, bool[2] output_mask) -> "
     "(Tensor, Tensor)",
     _backward,
@@ -56,7 +56,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     mask = list(ctx.needs_input_grad[:2])
-    found = _BACKWARD(grad, *ctx.saved_tensors, ctx.approximate, mask)
+    found = BACKWARD(grad, *ctx.saved_tensors, ctx.approximate, mask)
     return *[each if wanted else None for each, wanted in zip(found, mask, strict=True)], None
 
 

@@ -18,7 +18,7 @@ from gradkern.torch.compile_backend.operators.definition import define, differen
 from gradkern.torch.direct import Direct
 from gradkern.torch.operators import new_like
 
-__all__ = ["INSTANCE_NORM"]
+__all__ = ["BACKWARD", "INSTANCE_NORM"]
 
 Tensor = torch.Tensor
 
@@ -96,7 +96,7 @@ INSTANCE_NORM = _defined(
     _fake_forward,
 )
 """output, saved mean, saved 1 / standard deviation"""
-_BACKWARD = _defined(
+BACKWARD = _defined(
     "instance_norm_act_backward(Tensor grad, Tensor input, Tensor weight, Tensor? bias, Tensor saved_mean, "
     "Tensor saved_inv_std, str activation, float alpha, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
     _backward,
@@ -119,7 +119,7 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
     if grad is None:
         return (None,) * len(ctx.needs_input_grad)
     mask = list(ctx.needs_input_grad[:3])
-    found = _BACKWARD(grad, *ctx.saved_tensors, ctx.activation, ctx.alpha, mask)
+    found = BACKWARD(grad, *ctx.saved_tensors, ctx.activation, ctx.alpha, mask)
     gradients = [each if wanted else None for each, wanted in zip(found, mask, strict=True)]
     shape, kind = ctx.shift or ((), {})
     of_shift = torch.zeros(shape, **kind) if ctx.needs_input_grad[3] else None
