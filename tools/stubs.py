@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 import gradkern
 from gradkern.contract import registry
 from gradkern.contract.reading import read
-from gradkern.contract.schema import Attribute, Entry, Flat, Input, Ones, Operator, Output
+from gradkern.contract.schema import Attribute, Entry, Input, Operator, Output
 
 PACKAGE = ROOT / "gradkern"
 _TEXT = registry.path().read_bytes()
@@ -65,44 +65,35 @@ def main() -> int:
 
 
 def contracts() -> str:
-    """gradkern/contract/checked.py: the contracts that `reading` makes of registry.yaml, and the digest of its text."""
+    """gradkern/contract/checked.py: the contracts that `reading` makes of registry.yaml, one on each line, and the
+    digest of its text.
+    """
     kinds = ", ".join(sorted(kind.__name__ for kind in Entry.__subclasses__()))
+    lines = "".join(f"    {name!r}: {_source(each)},\n" for name, each in _operators().items())
     return (
         '"""The contracts of registry.yaml, checked. Made by tools/stubs.py."""\n\n# ruff: noqa: E501\n# fmt: off\n'
         f"from gradkern.contract.schema import {kinds}\n\n"
-        f"DIGEST = {registry.digest(_TEXT)!r}\nOPERATORS = {_source(_operators())}\n"
+        f"DIGEST = {registry.digest(_TEXT)!r}\nOPERATORS = {{\n{lines}}}\n"
     )
 
 
-def _source(value: Any, indent: str = "") -> str:
-    """What makes this value, of an entry without the fields that are as by default; what holds entries has lines."""
-    inner = f"{indent}    "
+def _source(value: Any) -> str:
+    """What makes this value, of an entry without the fields that are as by default."""
     if isinstance(value, Entry):
         given = [(each, getattr(value, each.name)) for each in fields(value)]
-        parts = [f"{field.name}={_source(each, inner)}" for field, each in given if each != _default(field)]
-        return f"{type(value).__name__}({_joined(parts, inner if isinstance(value, Operator) else '')})"
+        parts = (f"{field.name}={_source(each)}" for field, each in given if each != _default(field))
+        return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, Mapping):
         named = cast(Mapping[str, Any], value)
-        parts = [f"{key!r}: {_source(each, inner)}" for key, each in named.items()]
-        return f"{{{_joined(parts, inner if any(isinstance(each, Entry) for each in named.values()) else '')}}}"
+        return f"{{{', '.join(f'{key!r}: {_source(each)}' for key, each in named.items())}}}"
     if isinstance(value, tuple):
-        items = cast(tuple[Any, ...], value)
-        parts = [_source(each, inner) for each in items]
-        lines = any(isinstance(each, Entry | Mapping) for each in items) and not any(map(_is_token, items))
-        return f"({_joined(parts, inner if lines else '')}{',' if len(parts) == 1 and not lines else ''})"
+        parts = [_source(each) for each in cast(tuple[Any, ...], value)]
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
     return repr(value)
 
 
 def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-def _is_token(value: Any) -> bool:
-    return isinstance(value, str | Flat | Ones)
-
-
-def _joined(parts: list[str], indent: str) -> str:
-    return "".join(f"\n{indent}{each}," for each in parts) if indent else ", ".join(parts)
 
 
 @cache
