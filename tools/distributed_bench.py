@@ -163,7 +163,7 @@ def models(bench: Bench) -> dict[str, dict[str, dict[str, float]]]:
     from distributed_models import TRAINED, training_steps
 
     every = {}
-    for name in TRAINED:
+    for name in bench.options.models or TRAINED:
         steps, every[name] = training_steps(bench, name)
         for column, us in bench.times(steps, bench.options.seconds * 4).items():
             every[name][column]["ms"] = us / 1e3
@@ -248,6 +248,7 @@ def main() -> None:
     parser.add_argument(
         "--parts", default="layers,messages,ResNet-50", help="which of these, models or overlap (%(default)s)"
     )
+    parser.add_argument("--models", type=lambda text: text.split(","), help="which of --parts models (both)")
     parser.add_argument("--channels", type=lambda text: [int(each) for each in text.split(",")], default=list(SIDES))
     parser.add_argument("--batch", type=int, default=32, help="images of a process, in a layer")
     parser.add_argument("--images", type=int, default=64, help="images of a process, in ResNet-50")

@@ -4,6 +4,7 @@ and a Llama under FSDP2; in eager mode, by torch.compile and by gradkern's backe
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,8 @@ def training_steps(bench: Any, name: str) -> tuple[dict[str, Step], dict[str, di
         step()
         bench.wait()
         seconds = time.perf_counter() - start
+        if bench.rank == 0:
+            print(f"{name}, {column}: first step {seconds:.1f} s", file=sys.stderr, flush=True)
         for _ in range(3):
             step()
         found[column] = {"first_seconds": seconds, "loss": float(step())}

@@ -21,6 +21,7 @@ import gradkern.torch
 from gradkern.torch import SyncBatchNorm
 from gradkern.torch.sync_batch_norm.exchange import reads_by_nvlink
 from helpers import processes
+from helpers.torch_on_gpu import no_synchronization
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 CHANNELS, STEPS = 5, 2
@@ -193,11 +194,8 @@ def without_waiting(options: dict[str, Any]) -> Results:
 
     for _ in range(3):
         step()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_synchronization():
         eager = step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):

@@ -1,7 +1,12 @@
-"""Arrays on a GPU as PyTorch's tensors, and back: NumPy's of bfloat16, which PyTorch does not take, by their bits."""
+"""Arrays on a GPU as PyTorch's tensors, and back: NumPy's of bfloat16, which PyTorch does not take, by their bits; and
+steps that may not wait for the GPU.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,3 +31,16 @@ def back(tensor: Any) -> np.ndarray:
     host = tensor.cpu()
     narrow = host.dtype == torch.bfloat16
     return host.contiguous().view(torch.int16).numpy().view("bfloat16") if narrow else host.numpy()
+
+
+@contextmanager
+def no_synchronization() -> Iterator[None]:
+    """Here PyTorch raises an error where the host waits for the GPU."""
+    import torch
+
+    with warnings.catch_warnings(category=UserWarning, action="ignore"):  # that this is a prototype, once a process
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

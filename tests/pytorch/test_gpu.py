@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.torch_on_gpu import no_synchronization
 from torch.nn import functional
 
 import gradkern
@@ -266,11 +267,8 @@ def x() -> torch.Tensor:
 def test_a_step_never_synchronises_the_host(model: Model, x: torch.Tensor) -> None:
     gradkern.torch.tune(lambda: gradients(model, x))
     gradients(model, x)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_synchronization():
         gradients(model, x)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert taken() >= 6
 
 
@@ -436,11 +434,8 @@ def test_a_report_tells_the_time_on_the_device(model: Model, x: torch.Tensor) ->
     times = [(row.taken_us, row.declined_us) for row in gradkern.torch.report() if row.taken]
     assert len(times) >= 6
     assert all(ours is not None and 0 < ours < 1e5 for ours, _ in times)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_synchronization():
         gradients(model, x)  # telling the time waits for nothing in a step
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_peak_memory_is_eagers(model: Model, x: torch.Tensor) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.calls import message, prepare_any, run_any
+from helpers.torch_on_gpu import no_synchronization
 from helpers.toys import toys
 
 torch = pytest.importorskip("torch")
@@ -29,9 +30,8 @@ def executed(toys: Any) -> Iterator[list[Any]]:
 
     recorded.EXECUTED.clear()
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    yield recorded.EXECUTED
-    torch.cuda.set_sync_debug_mode("default")
+    with no_synchronization():
+        yield recorded.EXECUTED
     recorded.EXECUTED.clear()
 
 
@@ -92,7 +92,7 @@ def test_an_alias_is_the_inputs_tensor(executed: list[Any]) -> None:
 
 
 def test_an_alias_of_a_host_array_is_one_array_on_the_device(executed: list[Any]) -> None:
-    torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.set_sync_debug_mode("default")  # the array is copied to the device and back
     total = np.ones((3, 4), np.float32)
     assert run_any("InPlaceAccumulator", total, total.copy(), provider="cuda").new_sum is total
     (old_sum, _), (new_sum,) = executed[-1]

@@ -187,9 +187,11 @@ def reads_by_nvlink(group: Any, device: torch.device) -> bool:
     """Whether each GPU of a process group reads the memory of every other by NVLink: one machine, a GPU a process, all
     of them visible to all. The first call of a group exchanges this between its processes, so that they agree.
     """
-    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+    if device.type != "cuda":
         return False
     if group not in _by_nvlink:
+        if torch.cuda.is_current_stream_capturing():
+            return False
         mine = _machine(), str(torch.cuda.get_device_properties(device).uuid)
         linked = _linked(device, mine, _of_all(mine, group))
         _by_nvlink[group] = all(_of_all(linked, group))
