@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from helpers import simulated
 from numba import cuda
 from numba.cuda import int32
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code import simulated
 
 THREADS, GRID = 64, 3
 

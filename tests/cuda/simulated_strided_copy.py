@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import simulated
 from helpers.guarded import Guarded
 
 from gradkern.call import Tensor
 from gradkern.cuda.contiguous import _SHARED, copy_arguments
-from gradkern.cuda.device_code import simulated
 from gradkern.cuda.device_code.strided_copy import build
 
 Order = tuple[int, ...]

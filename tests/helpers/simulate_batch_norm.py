@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.cuda.device_code import simulated
 from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass
 from gradkern.kernels.channels.streaming_kernel import build
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, best_tiling, fitted
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.strides import merged_axes
+from helpers import simulated
 from helpers.batch_norm import OUTPUTS, Case
 from helpers.guarded import Guarded
 

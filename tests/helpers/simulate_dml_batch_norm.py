@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.cuda.device_code import simulated
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_kernel import build
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, best_tiling, fitted
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES
 from gradkern.strides import merged_axes
+from helpers import simulated
 from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case
 from helpers.guarded import Guarded
 

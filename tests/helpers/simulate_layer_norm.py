@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.kernel import build
+from helpers import simulated
 from helpers.guarded import Guarded
 from helpers.layer_norm import Case
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NAMES, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.kernel import build
+from helpers import simulated
 from helpers.guarded import Guarded
 from helpers.norm_forward import OUTPUTS, Case
 

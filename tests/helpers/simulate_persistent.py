@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.cuda.device_code import simulated
+from helpers import simulated
 from helpers.guarded import Guarded
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code import simulated
 from gradkern.cuda.launch import KernelConfig
 from gradkern.kernels.channels import streaming_candidate as channel_candidate
 from gradkern.kernels.channels import streaming_plan
+from helpers import simulated
 from helpers.guarded import Guarded
 
 __all__ = ["addresses", "arrays", "device_in_python", "tensors"]

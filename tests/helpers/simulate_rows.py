@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from gradkern.cuda.device_code import simulated
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.plan import sizes_of
 from gradkern.kernels.rows.problem import ARGUMENTS, RowsProblem, RowsTypes, problem_of
+from helpers import simulated
 from helpers.held import Held
 
 __all__ = ["run"]

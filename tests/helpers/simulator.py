@@ -128,6 +128,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 # --- in the process that has the simulator ----------------------------------------------------------------------------
 
+if _PIPE in os.environ:  # before a test imports a kernel
+    from helpers import simulated
+
+    simulated.install()
+
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if _PIPE not in os.environ:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers import simulated
 from helpers.guarded import Guarded
 
-from gradkern.cuda.device_code import simulated
 from gradkern.search import kernels
 from gradkern.search.bench import MEASURES, THREADS
 

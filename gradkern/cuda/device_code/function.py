@@ -13,18 +13,13 @@ from gradkern.cuda.folding import folded
 __all__ = ["device_function"]
 
 _numba: Any = import_module("numba.cuda")  # it has no types
-SIMULATED = bool(import_module("numba.cuda.core.config").ENABLE_CUDASIM)
 
 
 @once_for_alike
 def device_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a function that kernels call: it is always inlined. Under the simulator it runs as Python, after the
-    same constant folding. Kernels share equal functions: each is folded and typed once.
+    """Decorates a function that kernels call: it is always inlined. Kernels share equal functions: each is folded and
+    typed once.
     """
-    if SIMULATED:
-        from gradkern.cuda.device_code import simulated
-
-        return simulated.in_python(function)
     own = front_end()
     if own is not None:
         return own.DeviceFunction(function)

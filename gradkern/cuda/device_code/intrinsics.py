@@ -4,36 +4,29 @@ This is the only module that uses Numba's extension API and inline PTX. Kernels 
 memory by 64-bit integers, shared memory by 32-bit integers. A launch passes 8 bytes per tensor, and one access moves up
 to 16 bytes (Numba's array accesses assume only the element's alignment and are never widened).
 
-Under the CUDA simulator (NUMBA_ENABLE_CUDASIM=1) every function here is its Python version in `simulated`.
+Under the CUDA simulator, tests replace this module by tests/helpers/simulated.py.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
-from numba.cuda import types
-from numba.cuda.core import config
+from llvmlite import ir
+from numba.cuda import cgutils, types
+from numba.cuda.extending import intrinsic
 
 from gradkern.cuda.device_code.columns import reciprocal
 
-SIMULATED = bool(config.ENABLE_CUDASIM)
-if SIMULATED:
-    from gradkern.cuda.device_code import simulated
-else:
-    from llvmlite import ir
-    from numba.cuda import cgutils
-    from numba.cuda.extending import intrinsic
-
-    _WORD = ir.IntType(32)
-    _LLVM = {
-        "int32": (ir.IntType(32), "r"),
-        "int64": (ir.IntType(64), "l"),
-        "float32": (ir.FloatType(), "f"),
-        "float64": (ir.DoubleType(), "d"),
-    }
+_WORD = ir.IntType(32)
+_LLVM = {
+    "int32": (ir.IntType(32), "r"),
+    "int64": (ir.IntType(64), "l"),
+    "float32": (ir.FloatType(), "f"),
+    "float64": (ir.DoubleType(), "d"),
+}
 
 _ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
@@ -43,8 +36,6 @@ def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = 
 
     pure=False: it is executed as often and in the order written, and may change memory.
     """
-    if SIMULATED:
-        return getattr(simulated, name)
     takes = arguments.split()
     returned = _LLVM[result] if result else (ir.VoidType(), "")
     constraints = [f"={returned[1]}"] if result else []
@@ -68,23 +59,19 @@ def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = 
     return intrinsic(declare)
 
 
-if SIMULATED:
-    shared_memory = simulated.shared_memory
-else:
+@intrinsic
+def shared_memory(_typing: Any) -> Any:
+    """The address of the block's dynamic shared memory."""
 
-    @intrinsic
-    def shared_memory(_typing: Any) -> Any:
-        """The address of the block's dynamic shared memory."""
+    def lower(_context: Any, builder: Any, _signature: Any, _values: Any) -> Any:
+        name = "gradkern_shared_memory"
+        memory = builder.module.globals.get(name)
+        if memory is None:
+            memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), 0), name, addrspace=3)
+            memory.linkage, memory.align = "external", 128
+        return builder.ptrtoint(memory, _WORD)
 
-        def lower(_context: Any, builder: Any, _signature: Any, _values: Any) -> Any:
-            name = "gradkern_shared_memory"
-            memory = builder.module.globals.get(name)
-            if memory is None:
-                memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), 0), name, addrspace=3)
-                memory.linkage, memory.align = "external", 128
-            return builder.ptrtoint(memory, _WORD)
-
-        return types.int32(), lower
+    return types.int32(), lower
 
 
 # --- vector access ---------------------------------------------------------------------------------------------------
@@ -97,8 +84,6 @@ def loader(space: str, dtype: str, width: int) -> Callable[..., Any]:
     `values` is a local array of at least `width`; `address` must be a multiple of min(16, width * itemsize). Loads
     are never reordered with barriers, nor with stores to the same memory by this thread (X_grad may be X).
     """
-    if SIMULATED:
-        return simulated.loader(dtype, width)
     size = width * _ITEMSIZE[dtype]
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -123,8 +108,6 @@ def word_loader(space: str, size: int) -> Callable[..., Any]:
     For loads in flight while other values are used: they take no more registers than their bytes, and an `unpacker`
     widens them later. `address` must be a multiple of `size`.
     """
-    if SIMULATED:
-        return simulated.word_loader(size)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
@@ -144,8 +127,6 @@ def word_storer(space: str, size: int) -> Callable[..., Any]:
     """A device function store(address, words): `size` bytes, 2 to 16, from int32 words; `address` must be a multiple of
     `size`.
     """
-    if SIMULATED:
-        return simulated.word_storer(size)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
@@ -164,8 +145,6 @@ def word_storer(space: str, size: int) -> Callable[..., Any]:
 @cache
 def unpacker(dtype: str, width: int) -> Callable[..., Any]:
     """A device function unpack(values, words, first): `width` elements of words[first:], converted as by a loader."""
-    if SIMULATED:
-        return simulated.unpacker(dtype, width)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array, packed = (
@@ -194,8 +173,6 @@ def storer(
     native_bfloat16: the device has the conversion to bfloat16 (compute capability 8.0 and newer). evict_last: the hint
     to evict other lines of the L2 cache first (8.0 and newer).
     """
-    if SIMULATED:
-        return simulated.storer(dtype, width)
     size = width * _ITEMSIZE[dtype]
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -215,8 +192,6 @@ def storer(
 @cache
 def rounder(dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., Any]:
     """A device function round(values): rounds each of `width` values to `dtype`, in place."""
-    if SIMULATED:
-        return simulated.rounder(dtype, width)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
@@ -237,8 +212,6 @@ def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., 
     """A device function gather(values, address): values[n] is the element at address + offsets[n], converted as by a
     loader.
     """
-    if SIMULATED:
-        return simulated.gatherer(dtype, offsets)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
@@ -258,8 +231,6 @@ def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 
     """A device function gather(values, addresses): loads `width` elements of shared memory from addresses[which] +
     offset for each (which, offset) of `places`, in their order. addresses: a local array of int64.
     """
-    if SIMULATED:
-        return simulated.gatherer_from(dtype, places, width)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array, addresses = (
@@ -286,8 +257,6 @@ def scatterer(
     """A device function scatter(address, values): stores `width` values to each address + offset, in their order,
     converted as by a storer.
     """
-    if SIMULATED:
-        return simulated.scatterer(dtype, offsets, width)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
@@ -318,8 +287,6 @@ def clipped_scatterer(
     The tile's first element is at `address`, place (row, column) of an array of `limits` places; `steps` are the bytes
     from row to row and column to column. Places outside the array are masked, without a branch for each.
     """
-    if SIMULATED:
-        return simulated.clipped_scatterer(dtype, sizes, steps, limits, width)
     bits = 8 * _ITEMSIZE[dtype] * width
     letter = {16: "h", 32: "r", 64: "l"}[bits]
     text = "{{ .reg .pred p; setp.ne.s32 p, $2, 0; @p st.global.b{bits} [$0+{offset}], $1; }}"
@@ -356,8 +323,6 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]
 
     Straight-line code of any length: a loop that the compiler does not unroll would keep the arrays out of registers.
     """
-    if SIMULATED:
-        return simulated.multiply_adds(table)
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         arrays = [
@@ -390,8 +355,6 @@ def matrix_product(dtype: str) -> Callable[..., Any]:
     and 2 q + 1 of rows g and g + 8, then the same plus 8 columns, in the words left[0:4]; of B, rows 2 q and 2 q + 1,
     then plus 8, of column g, in right[0:2].
     """
-    if SIMULATED:
-        return simulated.matrix_product(dtype)
     kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
     text = (
         f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
@@ -427,8 +390,6 @@ def _matrix_loader(turned: bool) -> Callable[..., Any]:
     Lane 8 n + r provides the address of row r of matrix n, a multiple of 16. Lane 4 g + q receives columns 2 q and
     2 q + 1 of row g of each matrix; if turned (.trans), column g of rows 2 q and 2 q + 1.
     """
-    if SIMULATED:
-        return simulated.load_turned if turned else simulated.load_matrices
 
     @intrinsic
     def load(_typing: Any, words: Any, address: Any) -> Any:
@@ -567,8 +528,6 @@ load_word = _ptx("load_word", "int32", "int32", "ld.shared.b32 $0, [$1];")
 @cache
 def float_of_bits(compute: str) -> Callable[..., Any]:
     """A device function value(bits): reinterprets an integer kernel argument as float32 or float64."""
-    if SIMULATED:
-        return simulated.float_of_bits(compute)
     double = compute == "float64"
 
     def lower(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -630,8 +589,6 @@ def quotient_by(divisor: int) -> Callable[..., Any]:
     """A device function quotient(value): value // divisor for 0 <= value < 2^31. It takes three instructions;
     `quotient` takes about fifteen, even for a constant divisor.
     """
-    if SIMULATED:
-        return simulated.quotient_by(divisor)
     multiplier, shift = reciprocal(divisor)
     return _ptx("quotient_by", "int32", "int32", _DIVIDED % (multiplier, shift), pure=True)
 
@@ -660,8 +617,6 @@ named_barrier = _ptx("named_barrier", None, "int32 int32", "bar.sync $0, $1;")  
 @cache
 def barrier_number(number: int) -> Callable[[int], None]:
     """wait(threads): the barrier with this constant number. Code with `named_barrier` reserves all 16 barriers."""
-    if SIMULATED:
-        return partial(simulated.named_barrier, number)
     return _ptx("barrier_number", None, "int32", f"bar.sync {number}, $0;")
 
 
@@ -724,8 +679,6 @@ bulk_copy = _ptx(  # (shared destination, global source, bytes, barrier); the fi
 @cache
 def async_copy(size: int) -> Callable[..., Any]:
     """copy(shared destination, global source) of 4, 8 or 16 bytes by one thread, from compute capability 8.0."""
-    if SIMULATED:
-        return simulated.async_copy(size)
     cached = "cg" if size == 16 else "ca"
     return _ptx("async_copy", None, "int32 int64", f"cp.async.{cached}.shared.global [$0], [$1], {size};")
 
@@ -735,8 +688,6 @@ def copy_or_zeros(size: int) -> Callable[..., Any]:
     """The same, copy(shared destination, global source, bytes), of `bytes` bytes followed by zeros. Copies of 16 have
     the L2 cache fetch 128 bytes from memory: neighbouring bytes are often read soon, by another block.
     """
-    if SIMULATED:
-        return simulated.copy_or_zeros(size)
     cached = "cg.shared.global.L2::128B" if size == 16 else "ca.shared.global"
     return _ptx("copy_or_zeros", None, "int32 int64 int32", f"cp.async.{cached} [$0], [$1], {size}, $2;")
 
@@ -747,8 +698,6 @@ commit_copies = _ptx("commit_copies", None, "", "cp.async.commit_group;")
 @cache
 def wait_for_copies(newest: int) -> Callable[..., Any]:
     """wait(): until all but the `newest` committed groups of this thread's copies have arrived."""
-    if SIMULATED:
-        return simulated.no_wait
     return _ptx("wait_for_copies", None, "", f"cp.async.wait_group {newest};")
 
 

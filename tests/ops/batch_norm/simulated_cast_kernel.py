@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import simulated
 from helpers.guarded import Guarded
 
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.batch_norm.cuda.cast_kernel import ARGUMENTS, build
 
 GRID, THREADS, COUNT = 2, 32, 150

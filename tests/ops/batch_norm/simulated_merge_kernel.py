@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import simulated
 from helpers.guarded import Guarded
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 
 from gradkern.arrays.kind import dtype_of
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.batch_norm.cuda.merge_kernel import ARGUMENTS, build
 
 NAME, OUTPUTS = "BatchNormalizationMergeStatistics", ("statistics", "sample_statistics")

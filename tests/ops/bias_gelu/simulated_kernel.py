@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import simulated
 from helpers.bias_gelu import EXACT, FAST, FORWARD, assert_right, operands
 from helpers.guarded import Guarded
 
-from gradkern.cuda.device_code import simulated
 from gradkern.kernels.channels.tiles_config import ARGUMENTS
 from gradkern.ops.bias_gelu.cuda.config import BiasGeluConfig
 from gradkern.ops.bias_gelu.cuda.kernel import build

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import simulated
 from helpers.depthwise import Depthwise, arguments, make
 from helpers.guarded import Guarded
 from helpers.tolerance import assert_close
 
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.conv.cuda.depthwise.config import DepthwiseConfig
 from gradkern.ops.conv.cuda.depthwise.kernel import build
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem

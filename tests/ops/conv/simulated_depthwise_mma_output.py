@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import simulated
 from helpers.depthwise import Depthwise, arguments, make, refused_on_tensor_cores
 from helpers.guarded import Guarded
 from helpers.tolerance import assert_close
 
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
 from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
 from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_configs

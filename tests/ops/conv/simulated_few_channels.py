@@ -5,12 +5,12 @@ from __future__ import annotations
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
+from helpers import simulated
 from helpers.few_channels import FewChannels, make
 from helpers.guarded import Guarded
 from helpers.tolerance import assert_close
 
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.conv.cuda.few_channels.candidates import config_of
 from gradkern.ops.conv.cuda.few_channels.config import FewChannelsConfig
 from gradkern.ops.conv.cuda.few_channels.kernel import build

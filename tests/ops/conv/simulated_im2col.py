@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from helpers import simulated
 from helpers.conv_gemm import DEVICE, Host, Shape, setting
 from helpers.tolerance import assert_close
 
-from gradkern.cuda.device_code import simulated
 from gradkern.ops.conv.cuda.gemm import candidates, im2col
 from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
 from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig

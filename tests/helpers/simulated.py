@@ -1,4 +1,5 @@
-"""Python versions of `intrinsics` for the CUDA simulator: one coroutine per CUDA thread, memory by real addresses.
+"""Python versions of gradkern.cuda.device_code.intrinsics for the CUDA simulator: one coroutine per CUDA thread, memory
+by real addresses. `install` has kernels use them.
 
 Numba's simulator lacks shared memory by address, barriers of part of a block, warps, clusters and concurrent blocks,
 and its threads are operating-system threads, that cost more than their computation. `launch` runs all blocks of a grid
@@ -12,9 +13,10 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import random
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
@@ -184,6 +186,16 @@ def in_python(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def install() -> None:
+    """Replace the intrinsics and the decorator of device functions, in a process that has not imported a kernel."""
+    name = "gradkern.cuda.device_code"
+    function = ModuleType(f"{name}.function")
+    function.device_function = in_python  # type: ignore[attr-defined]
+    for kind, module in (("intrinsics", sys.modules[__name__]), ("function", function)):
+        assert f"{name}.{kind}" not in sys.modules
+        sys.modules[f"{name}.{kind}"] = module
+
+
 def _thread() -> _Thread:
     return _launch.running
 
@@ -202,7 +214,7 @@ def shared_memory() -> np.int64:
     return np.int64(_block().base)
 
 
-def loader(dtype: str, width: int) -> Callable[..., None]:
+def loader(space: str, dtype: str, width: int) -> Callable[..., None]:
     wide = "float64" if dtype == "float64" else "float32"
 
     def load(values: Any, address: int) -> None:
@@ -213,7 +225,7 @@ def loader(dtype: str, width: int) -> Callable[..., None]:
     return load
 
 
-def word_loader(size: int) -> Callable[..., None]:
+def word_loader(space: str, size: int) -> Callable[..., None]:
     def load(words: Any, first: int, address: int) -> None:
         if int(address) % size:
             raise ValueError(f"misaligned load of {size} bytes at {address}")
@@ -223,7 +235,7 @@ def word_loader(size: int) -> Callable[..., None]:
     return load
 
 
-def word_storer(size: int) -> Callable[..., None]:
+def word_storer(space: str, size: int) -> Callable[..., None]:
     def store(address: int, words: Any) -> None:
         if int(address) % size:
             raise ValueError(f"misaligned store of {size} bytes at {address}")
@@ -244,7 +256,9 @@ def unpacker(dtype: str, width: int) -> Callable[..., None]:
     return unpack
 
 
-def storer(dtype: str, width: int) -> Callable[..., None]:
+def storer(
+    space: str, dtype: str, width: int, native_bfloat16: bool = True, evict_last: bool = False
+) -> Callable[..., None]:
     def store(address: int, values: Any) -> None:
         if int(address) % min(16, width * np.dtype(dtype).itemsize):
             raise ValueError(f"misaligned store of {width} {dtype} at {address}")
@@ -253,7 +267,7 @@ def storer(dtype: str, width: int) -> Callable[..., None]:
     return store
 
 
-def rounder(dtype: str, width: int) -> Callable[..., None]:
+def rounder(dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., None]:
     def round_(values: Any) -> None:
         for index in range(width):
             values[index] = np.array(values[index]).astype(dtype).astype(values[index].dtype)
@@ -261,8 +275,8 @@ def rounder(dtype: str, width: int) -> Callable[..., None]:
     return round_
 
 
-def gatherer(dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
-    load = loader(dtype, 1)
+def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
+    load = loader(space, dtype, 1)
 
     def gather(values: Any, address: int) -> None:
         one = [0]
@@ -273,8 +287,8 @@ def gatherer(dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
     return gather
 
 
-def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int) -> Callable[..., None]:
-    load = loader(dtype, width)
+def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 1) -> Callable[..., None]:
+    load = loader("shared", dtype, width)
 
     def gather(values: Any, addresses: Any) -> None:
         for index, (which, offset) in enumerate(places):
@@ -283,8 +297,10 @@ def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int) -
     return gather
 
 
-def scatterer(dtype: str, offsets: tuple[int, ...], width: int) -> Callable[..., None]:
-    store = storer(dtype, width)
+def scatterer(
+    space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16: bool = True, width: int = 1
+) -> Callable[..., None]:
+    store = storer(space, dtype, width)
 
     def scatter(address: int, values: Any) -> None:
         for index, offset in enumerate(offsets):
@@ -294,9 +310,14 @@ def scatterer(dtype: str, offsets: tuple[int, ...], width: int) -> Callable[...,
 
 
 def clipped_scatterer(
-    dtype: str, sizes: tuple[int, int], steps: tuple[int, int], limits: tuple[int, int], width: int
+    dtype: str,
+    sizes: tuple[int, int],
+    steps: tuple[int, int],
+    limits: tuple[int, int],
+    native_bfloat16: bool = True,
+    width: int = 1,
 ) -> Callable[..., None]:
-    store = storer(dtype, width)
+    store = storer("global", dtype, width)
 
     def scatter(address: int, values: Any, row: int, column: int) -> None:
         for y in range(sizes[0]):
@@ -417,8 +438,8 @@ def _flushed(value: np.float32) -> np.float32:
     return value * np.float32(0) if abs(value) < np.finfo(np.float32).tiny else value
 
 
-def at_most(value: Any, bound: Any) -> Any:
-    return bound if value > bound else value
+def at_most(native: bool) -> Callable[..., Any]:
+    return lambda value, bound: bound if value > bound else value
 
 
 def named_barrier(number: int, threads: int) -> None:
@@ -426,6 +447,10 @@ def named_barrier(number: int, threads: int) -> None:
     if number not in teams:
         teams[number] = _Barrier(int(threads), f"barrier {number}")
     teams[number].wait()
+
+
+def barrier_number(number: int) -> Callable[[int], None]:
+    return partial(named_barrier, number)
 
 
 def warp_barrier() -> None:
@@ -546,8 +571,8 @@ def commit_copies() -> None:
     pass
 
 
-def no_wait() -> None:
-    pass
+def wait_for_copies(newest: int) -> Callable[[], None]:
+    return lambda: None
 
 
 def cluster_barrier() -> None:
