@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gradkern.call import Call
+from gradkern.dispatch.prepared import Prepared
 from gradkern.system.bounded import make_room
-
-if TYPE_CHECKING:
-    from gradkern.dispatch.prepared import Prepared
 
 __all__ = ["PendingSearches", "pending"]
 

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from gradkern.arrays.kind import Kind
 from gradkern.arrays.torch_guards import Guard, guard_of
 from gradkern.call import HOST
 from gradkern.contract.request import Request
 from gradkern.dispatch.operands import Operands, out_names
+from gradkern.dispatch.prepared import Prepared
+from gradkern.dispatch.recogniser import Recogniser
 from gradkern.policy import DEFAULT, blocks, effective, of_this_thread
 from gradkern.system import locks
-from gradkern.system.bounded import make_room
-
-if TYPE_CHECKING:
-    from gradkern.dispatch.prepared import Prepared
 
 __all__ = ["PlanCache", "Shortcuts", "Slot", "Statistics", "plan_cache", "shortcuts", "signature_of"]
 
@@ -141,28 +139,30 @@ class PlanCache(Generic[Entry]):
         return next(self._ticks)
 
 
-GuardedPlan = tuple[Guard, "Slot[Prepared]", Kind]
-"""A guard that recognises tensors, the slot with the plan of calls on them, and their kind."""
+Shortcut = tuple["Slot[Prepared]", Kind]
+"""Where the plan of calls is, and the kind of their tensors."""
+GuardedPlan = tuple[Guard, Shortcut]
+"""A guard that recognises tensors, and the plan of calls on them."""
 
 
 class Shortcuts:
-    """Earlier calls on plain tensors of a GPU. For each key (all arguments but the tensors): guards that recognise
-    tensors like theirs, and where their plans are. At most `bound` keys, and `alike` guards for a key.
+    """Earlier calls on plain tensors of a GPU, by all their arguments but the tensors.
 
     tensor   the class of those tensors; None before the first
     """
 
     def __init__(self, bound: int, alike: int) -> None:
-        self._bound, self._alike = bound, alike
-        self._rows: dict[Hashable, tuple[GuardedPlan, ...]] = {}
+        self._known: Recogniser[Guard, Shortcut] = Recogniser(
+            bound, alike, lives=lambda each: each[0].entry is not None
+        )
         self.tensor: type | None = None
 
     def find(self, request: Request) -> tuple[Prepared, tuple[int, ...], Kind, tuple[int, ...]] | None:
         """The plan for these tensors, their addresses, their kind and the addresses of the tensors in `out`; None where
         no call like this one is known, or where an `out` array overlaps another.
         """
-        rows, tensors, inputs, places = self._alike_to(request)
-        for guard, slot, kind in rows:
+        key, tensors, inputs, places = _key(request)
+        for guard, (slot, kind) in self._known.rows(key, ()):
             addresses = guard.addresses(tensors)
             plan = slot.entry
             if addresses is None or plan is None:
@@ -180,53 +180,45 @@ class Shortcuts:
         """What recognises calls like this one, for a caller that remembers it: a guard of the tensors that are inputs
         with those in `out` that are none behind them; and the place of each of `out` among these.
         """
-        rows, tensors, _, places = self._alike_to(request)
-        fitting = (each for each in rows if each[1].entry is not None and each[0].addresses(tensors) is not None)
-        row = next(fitting, None)
-        return None if row is None else (row, places)
-
-    def _alike_to(self, request: Request) -> tuple[tuple[GuardedPlan, ...], tuple[Any, ...], int, tuple[int, ...]]:
-        """The rows for the request's key; the tensors for a guard, the number of inputs among them, and the place among
-        them of each of `out`.
-        """
-        binder, arrays, _, attributes, wanted, out, provider, policy, _ = request
-        policy = of_this_thread() if policy is None and not blocks else effective(policy)
-        policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
-        given, missing = binder.given(arrays)
-        tensors, out_key, places = given, None, ()
-        if out:
-            tensors, places = _with_written(given, [out[name] for name in out_names(binder, out)])
-            out_key = (*out, places)
-        key = (binder.name, wanted, attributes, missing, out_key, provider, policy_key, given[0].shape)
-        return self._rows.get(key, ()), tensors, len(given), places
+        key, tensors, _, places = _key(request)
+        for row in self._known.rows(key, ()):
+            if row[1][0].entry is not None and row[0].addresses(tensors) is not None:
+                return row, places
+        return None
 
     def add(self, request: Request, operands: Operands, slot: Slot[Prepared] | None) -> None:
-        """Let the next call like this one be found. Threads may do so at once: one of them is forgotten."""
+        """Let the next call like this one be found."""
         keys, _, kind, names, _, in_place = operands
         if kind.device == HOST or slot is None or not all(each is None or each[3] == 16 for each in keys):
             return
-        binder, arrays, _, attributes, wanted, out, provider, policy, _ = request
-        given, missing = binder.given(arrays)
-        tensors, out_key, places = given, None, ()
-        if out:
-            tensors, places = _with_written(given, [out[name] for name in names])
-            out_key = (*out, places)
+        binder, arrays = request.binder, request.arrays
+        key, tensors, inputs, places = _key(request)
         sources = [source for source, each in zip(binder.inputs, arrays, strict=True) if each is not None]
-        same = [(sources[place], name) for name, place in zip(names, places, strict=True) if place < len(given)]
+        same = [(sources[place], name) for name, place in zip(names, places, strict=True) if place < inputs]
         if in_place != frozenset(same):  # an array in place of another tensor of the same memory
             return
         shown = [each for each in keys[: len(arrays)] if each is not None]
-        shown += [each for each, place in zip(keys[len(arrays) :], places, strict=True) if place >= len(given)]
+        shown += [each for each, place in zip(keys[len(arrays) :], places, strict=True) if place >= inputs]
         guard = guard_of(tensors, tuple(shown))
-        if guard is None:
-            return
-        policy = effective(policy)
-        policy_key = None if policy is DEFAULT else policy
-        key = (binder.name, wanted, attributes, missing, out_key, provider, policy_key, shown[0][1])
-        make_room(self._rows, self._bound)
-        others = [row for row in self._rows.get(key, ()) if row[1].entry is not None]
-        self._rows[key] = (*others[1 - self._alike :], (guard, slot, kind))
-        self.tensor = type(given[0])
+        if guard is not None:
+            self._known.add(key, guard, (slot, kind))
+            self.tensor = type(tensors[0])
+
+
+def _key(request: Request) -> tuple[Hashable, tuple[Any, ...], int, tuple[int, ...]]:
+    """The key of a call; the tensors for a guard, the number of inputs among them, and the place among them of each of
+    `out`.
+    """
+    binder, arrays, _, attributes, wanted, out, provider, policy, _ = request
+    policy = of_this_thread() if policy is None and not blocks else effective(policy)
+    policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
+    given, missing = binder.given(arrays)
+    tensors, out_key, places = given, None, ()
+    if out:
+        tensors, places = _with_written(given, [out[name] for name in out_names(binder, out)])
+        out_key = (*out, places)
+    key = (binder.name, wanted, attributes, missing, out_key, provider, policy_key, given[0].shape)
+    return key, tensors, len(given), places
 
 
 def _with_written(given: tuple[Any, ...], written: list[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -137,6 +138,14 @@ def plan_again(call: Call, provider: str, out: tuple[str, ...]) -> Prepared:
     request = request_of(call.operator, (), named, tuple(call.outputs), given, provider, call.policy)
     inputs = {name: View(tensor, None, call.device, NUMPY) for name, tensor in call.inputs.items()}
     return plan(request, Views(inputs, given, call.in_place))
+
+
+def _reduced(plan: Prepared) -> tuple[Any, ...]:
+    """Pickled as its call, and planned again where it is unpickled: kernels do not leave their process."""
+    return plan_again, (plan.call, plan.provider, plan.out)
+
+
+copyreg.pickle(Prepared, _reduced)
 
 
 def module_of(family: str, name: str) -> ProviderModule:

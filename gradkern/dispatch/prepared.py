@@ -158,11 +158,10 @@ class Prepared:
         """The launches of gradkern's own kernels, where the plan knows them."""
         return self._plan.launches if isinstance(self._plan, Launching) else ()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as its call, and planned again where it is unpickled: kernels do not leave their process."""
-        from gradkern.dispatch.planner import plan_again
-
-        return plan_again, (self.call, self.provider, tuple(self._out))
+    @property
+    def out(self) -> tuple[str, ...]:
+        """The names of the outputs that a call gives arrays for."""
+        return tuple(self._out)
 
     def __repr__(self) -> str:
         return f"<gradkern plan {self.operator} on {self.provider}: {self.kernel}, {self.scratch} bytes of scratch>"

@@ -10,15 +10,15 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.autograd import forward_ad  # pyright: ignore[reportMissingImports]
 
-from gradkern.arrays.torch_guards import of_tensors
+from gradkern.arrays.torch_guards import Guard, of_tensors
 from gradkern.contract.binder import AttributeKey, attribute_key
 from gradkern.contract.host import HostValue, host_key, host_values, scalars_of
 from gradkern.contract.request import Request, binder_of
 from gradkern.dispatch.operands import out_names
-from gradkern.dispatch.plan_cache import GuardedPlan, plan_cache, shortcuts
+from gradkern.dispatch.plan_cache import Shortcut, plan_cache, shortcuts
+from gradkern.dispatch.recogniser import Recogniser
 from gradkern.dispatch.run import run, run_known
 from gradkern.policy import DEFAULT, Policy, current
-from gradkern.system.bounded import make_room
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.operators import IN_FORCE, define, tensors_of
 
@@ -66,19 +66,19 @@ def _in_force() -> Policy | None:
 class _Known:
     """Calls that are alike, and their plan, as long as the cache of plans has it. It keeps no tensor alive."""
 
-    __slots__ = ("_guard", "_kind", "_names", "_places", "_scalars", "_slot")
+    __slots__ = ("_kind", "_names", "_places", "_scalars", "_slot")
 
     def __init__(
-        self, row: GuardedPlan, places: tuple[int, ...], names: tuple[str, ...], scalars: tuple[bool | int | float, ...]
+        self, plan: Shortcut, places: tuple[int, ...], names: tuple[str, ...], scalars: tuple[bool | int | float, ...]
     ) -> None:
-        self._guard, self._slot, self._kind = row
+        self._slot, self._kind = plan
         self._names, self._places, self._scalars = names, places, scalars
 
     @property
     def lives(self) -> bool:
         return self._slot.entry is not None
 
-    def __call__(self, given: tuple[Any, ...], out: dict[str, torch.Tensor] | None) -> Any:
+    def __call__(self, guard: Guard, given: tuple[Any, ...], out: dict[str, torch.Tensor] | None) -> Any:
         """What the plan returns; None for a call that is not like the others."""
         plan, inputs = self._slot.entry, len(given)
         if plan is None or len(self._names) != (len(out) if out else 0):
@@ -91,7 +91,7 @@ class _Known:
                     tensors = (*tensors, each)
                 elif each is not tensors[place]:
                     return None
-        addresses = self._guard.addresses(tensors)
+        addresses = guard.addresses(tensors)
         if addresses is None:
             return None
         if out:
@@ -121,7 +121,7 @@ class Direct:
         self._count = len(outputs)
         self._on_host = {*self._binder.inputs} - {each.name for each in tensors_of(self._binder.operator)}
         self._prepared: dict[Any, tuple[tuple[str, ...], dict[str, Any], AttributeKey, tuple[HostValue, ...]]] = {}
-        self._known: dict[Any, tuple[_Known, ...]] = {}
+        self._known: Recogniser[Guard, _Known] = Recogniser(_MOST, _MOST_ALIKE, lives=lambda known: known.lives)
 
     def __call__(
         self,
@@ -140,8 +140,8 @@ class Direct:
         given = tuple([each for each in tensors if each is not None])
         seen = self.seen()
         alike = needs, attributes, given[0].shape, tuple([each is None for each in tensors]), seen
-        for known in self._known.get(alike, ()):
-            found = known(given, out)
+        for guard, known in self._known.rows(alike, ()):
+            found = known(guard, given, out)
             if found is not None:
                 return self._results(found)
         request = self._request(needs, tensors, attributes, out, seen)
@@ -155,14 +155,14 @@ class Direct:
         wanted, policy = request.wanted, request.policy
         return self._results(run(self._name, *inputs, outputs=wanted, out=out, policy=policy, **dict(attributes)))
 
-    def guarded_plan(
+    def shortcut(
         self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes, out: dict[str, torch.Tensor] | None
-    ) -> GuardedPlan | None:
-        """The plan of calls like this one, with its guard; None where only a signature finds the plan."""
+    ) -> Shortcut | None:
+        """The plan of calls like this one; None where only a signature finds it."""
         if type(tensors[self._binder.first]) is not shortcuts.tensor:
             return None
         found = shortcuts.known(self._request(needs, tensors, attributes, out, self.seen()))
-        return None if found is None else found[0]
+        return None if found is None else found[0][1]
 
     def _request(
         self,
@@ -192,11 +192,9 @@ class Direct:
         found = shortcuts.known(request)
         if found is None:
             return
-        make_room(self._known, _MOST)
-        others = [each for each in self._known.get(alike, ()) if each.lives]
+        (guard, plan), places = found
         names = out_names(self._binder, request.out) if request.out else ()
-        made = _Known(*found, names, scalars_of(request.host))
-        self._known[alike] = (*others[1 - _MOST_ALIKE :], made)
+        self._known.add(alike, guard, _Known(plan, places, names, scalars_of(request.host)))
 
     def _ask(
         self, needs: tuple[bool, ...], attributes: Attributes

@@ -190,7 +190,7 @@ def test_a_plan_that_the_cache_forgot_is_made_again(planner: Planner, monkeypatc
     warm(LAYER)
     warm(GELU)
     assert [each.operator for each in planner.calls] == [GELU, GELU, LAYER, GELU]
-    assert all(len(each) == 1 for each in run.shortcuts._rows.values())
+    assert len(run.shortcuts._known.entries()) == 2
 
 
 def test_what_is_remembered_has_a_bound(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,20 +199,20 @@ def test_what_is_remembered_has_a_bound(planner: Planner, monkeypatch: pytest.Mo
     monkeypatch.setattr(run, "shortcuts", Shortcuts(bound=3, alike=2))
     for size in range(1, 6):
         warm(GELU, dY=np.zeros((6, size), np.float32), X=np.zeros((6, size), np.float32), B=np.zeros(size, np.float32))
-    assert len(run.shortcuts._rows) <= 3
+    assert len(run.shortcuts._known.entries()) <= 3
     call = given(GELU)
     for order in range(1, 5):  # of one shape, told apart by their strides
         call["X"] = torch.zeros(6, 40 * order)[:, ::order]
         for _ in range(3):
             gradkern.run(GELU, **call)
-    assert all(len(each) <= 2 for each in run.shortcuts._rows.values())
+    assert max(len(rows) for rows in run.shortcuts._known._table.values()) == 2
 
 
 def test_tensors_on_the_host_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "shortcuts", Shortcuts(1024, 16))
     assert torch_guards.guard_of(tuple(given(GELU).values())) is not None  # recognised, as tensors of a GPU are
     warm(GELU)
-    assert not run.shortcuts._rows
+    assert not run.shortcuts._known.entries()
 
 
 def test_a_request_like_that_of_an_earlier_call_is_answered_and_no_other(planner: Planner) -> None:

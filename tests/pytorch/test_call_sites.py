@@ -162,7 +162,7 @@ def test_shapes_that_come_and_go_do_not_pile_up(norm: Site) -> None:
         more = random(count, 4, 8, 6, last=True)
         tensors = [more, *norm.tensors[1:5], more.clone()]
         assert [norm.misses(*tensors) for _ in range(3)] == [1, 1, 0]
-    assert len(norm.site._known) == _MOST
+    assert len(norm.site._known.entries()) == _MOST
     assert [norm.misses() for _ in range(2)] == [1, 0]
 
 

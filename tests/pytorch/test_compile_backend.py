@@ -316,7 +316,7 @@ def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.
             seen.extend(tensors[:-1])
             return own(needs, tensors, *more)
 
-        called.guarded_plan = own.guarded_plan  # pyright: ignore[reportFunctionMemberAccess]
+        called.shortcut = own.shortcut  # pyright: ignore[reportFunctionMemberAccess]
         return called
 
     for table in (bias_gelu_operators._GELU, bias_gelu_operators._GELU_GRAD):

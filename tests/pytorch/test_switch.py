@@ -461,7 +461,8 @@ def test_with_and_without_a_weight_are_two_signatures(overrides: Any) -> None:
 
 
 def test_of_too_many_kinds_of_calls_the_oldest_is_forgotten(overrides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "MOST", 4)
+    for each in switch._kernels():
+        monkeypatch.setattr(each._table, "bound", 4)
     for rows in range(2, 12):
         for _ in range(3):
             LayerNorm(rows).step()
@@ -475,7 +476,8 @@ def test_of_too_many_kinds_of_calls_the_oldest_is_forgotten(overrides: Any, monk
 
 def test_what_tune_has_planned_outlives_kinds_of_calls_that_it_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of sentences of other lengths."""
-    monkeypatch.setattr(kernels, "MOST", 4)
+    for each in switch._kernels():
+        monkeypatch.setattr(each._table, "bound", 4)
     tuned = LayerNorm(2)
     gradkern.torch.enable(devices="cpu", min_bytes=0, only_faster=False)
     gradkern.torch.tune(tuned.step)

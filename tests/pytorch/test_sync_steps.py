@@ -136,8 +136,8 @@ def test_what_is_prepared_is_found_again_and_other_tensors_are_not_taken_for_its
     module = SyncBatchNorm(8)
     for data, order in ((F32, FIRST), (F32, LAST), (F32, FIRST)):
         trained(module, data, order, 2)
-    rows = sync_steps._forwards._of[dist.group.WORLD]
-    assert [len(each) for each in rows.values()] == [2]
+    known = sync_steps._forwards._of[dist.group.WORLD]
+    assert len(known.entries()) == 2
     assert calls == STEPS * 6
 
 

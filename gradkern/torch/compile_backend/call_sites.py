@@ -18,6 +18,7 @@ from gradkern.arrays.kind import TensorKind
 from gradkern.arrays.torch_guards import Guard, guard_of
 from gradkern.dispatch.plan_cache import Slot, plan_cache
 from gradkern.dispatch.prepared import Prepared
+from gradkern.dispatch.recogniser import Recogniser
 from gradkern.torch.compile_backend.operators.definition import OpCall, definition
 from gradkern.torch.direct import is_eager
 
@@ -39,11 +40,11 @@ class CallSite:
     def __init__(self, name: str, arguments: tuple[Any, ...], layouts: Layouts | None = None) -> None:
         self._operator: Any = getattr(torch.ops.gradkern, name).default
         self._ask, self._arguments, self._layouts = definition(name).ask, arguments, layouts or ()
-        self._known: tuple[_Known, ...] = ()
+        self._known: Recogniser[Guard, _Known] = Recogniser(1, _MOST, lives=lambda known: known.lives)
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        for known in self._known:
-            found = known(tensors)
+        for guard, known in self._known.rows(None, ()):
+            found = known(guard, tensors)
             if found is not None:
                 return found
         given = iter(tensors)
@@ -62,15 +63,14 @@ class CallSite:
         return results
 
     def _remember(self, call: OpCall, tensors: Tensors) -> None:
-        """Recognise the next call like this one. Threads may do so at once: one of them is forgotten."""
-        found = call.guarded_plan()
+        """Recognise the next call like this one."""
+        found = call.shortcut()
         if found is None:
             return
-        slot, kind = found[1], cast(TensorKind, found[2])  # of tensors, as guards are of them
+        slot, kind = found[0], cast(TensorKind, found[1])  # of tensors, as guards are of them
         guard, plan = guard_of(tensors), slot.entry
         if guard is not None and plan is not None:
-            others = [each for each in self._known if each.lives]
-            self._known = (_Known(call, slot, plan, kind, guard, tensors), *others[: _MOST - 1])
+            self._known.add(None, guard, _Known(call, slot, plan, kind, tensors))
 
 
 def _filled(argument: Any, tensors: Iterator[torch.Tensor]) -> Any:
@@ -89,7 +89,6 @@ class _Known:
 
     __slots__ = (
         "_address",
-        "_addresses",
         "_allocate",
         "_now",
         "_read",
@@ -101,9 +100,7 @@ class _Known:
         "_written",
     )
 
-    def __init__(
-        self, call: OpCall, slot: Slot[Prepared], plan: Prepared, kind: TensorKind, guard: Guard, tensors: Tensors
-    ) -> None:
+    def __init__(self, call: OpCall, slot: Slot[Prepared], plan: Prepared, kind: TensorKind, tensors: Tensors) -> None:
         outputs, out = plan.call.outputs, call.out or {}
         made = [name for name in outputs if name not in out]
         self._allocate, self._address = kind.allocator([outputs[name] for name in made]), torch.Tensor.data_ptr
@@ -116,19 +113,19 @@ class _Known:
         results = [made.index(name) if name in made else len(made) for name in call.names]
         self._results = itemgetter(*results)
         self._unwanted = [tensors[0].new_empty(0)] if len(made) in results else []
-        self._slot, self._stream, self._addresses = slot, kind.stream, guard.addresses
+        self._slot, self._stream = slot, kind.stream
         self._now, self._seen = call.operator.seen, call.operator.seen()
 
     @property
     def lives(self) -> bool:
         return self._slot.entry is not None
 
-    def __call__(self, tensors: Tensors) -> Any:
+    def __call__(self, guard: Guard, tensors: Tensors) -> Any:
         """What the operator returns; None for a call that is not like the others."""
         plan = self._slot.entry
         if plan is None or self._now() != self._seen:
             return None
-        addresses = self._addresses(tensors)
+        addresses = guard.addresses(tensors)
         if addresses is None:
             return None
         plan_cache.use(self._slot)

@@ -11,6 +11,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.dispatch.planner import CompileJob
+from gradkern.dispatch.recogniser import Recogniser
 from gradkern.dispatch.run import dry_plan_for, plan_for
 from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import DEFAULT, searching
@@ -44,7 +45,9 @@ class Kernel:
         self.options = Options()
         self.small = Counter()  # calls under the gate
         self.forgotten = Forgotten()
-        self._table: dict[Any, tuple[Signature, ...]] = {}
+        self._table: Recogniser[Callable[..., bool], Signature] = Recogniser(
+            MOST, _MOST_ALIKE, keeps=lambda signature: signature.run is not None
+        )
         self._runs: dict[tuple[Description, Any], Run] = {}
         self._least = 0
         self._enabled = self._timed = self._raises = False
@@ -101,7 +104,7 @@ class Kernel:
             self.small.less(self.small.value - before)
 
     def signatures(self) -> list[Signature]:
-        return [each for alike in list(self._table.values()) for each in alike]
+        return self._table.entries()
 
     def forget(self) -> None:
         """Forget every signature and its plan, and why it is inactive."""
@@ -145,7 +148,7 @@ class Kernel:
         return runner(description, prepared.plan, tuple(prepared.call.outputs))
 
     def _body(self) -> Callable[..., Any]:
-        split, table = self.translation.split, self._table
+        split, rows = self.translation.split, self._table.rows
 
         def body(keys: Any, *args: Any, **named: Any) -> Any:
             if not self._enabled:
@@ -155,12 +158,12 @@ class Kernel:
                 self.small.tick()
                 return self.override.original(keys, *args, **named)
             tensors, rest = split(*args, **named)
-            for signature in table.get((x.shape, rest), ()):
-                if signature.fits(*tensors):
+            for fits, signature in rows((x.shape, rest), ()):
+                if fits(*tensors):
+                    run = signature.run
                     break
             else:
                 return self._first(keys, args, named, tensors, (x.shape, rest))
-            run = signature.run
             if run is not None:
                 try:
                     results = signature.taken_time(x.device, run, tensors) if self._timed else run(tensors)
@@ -194,11 +197,13 @@ class Kernel:
         except Exception as error:
             reason = _said(error)
         args_again = random_args(args, named)
-        signature = Signature(recogniser(tensors), key, _text(tensors, key[1]), description, reason, args_again)
+        signature = Signature(key, _text(tensors, key[1]), description, reason, args_again)
         with self._changing:
-            self._make_room()
-            alike = [each for each in self._table.get(key, ()) if not each.fits(*tensors)]
-            self._table[key] = (*alike[1 - _MOST_ALIKE :], signature)
+            known = next((each for fits, each in self._table.rows(key, ()) if fits(*tensors)), None)
+            if known is not None:  # another thread was first
+                known.declined.tick()
+                return answer
+            self._forget(self._table.add(key, recogniser(tensors), signature))
         signature.declined.tick()
         if self.options.plan == "now" and not _capturing(tensors[0]):
             self.plan(signature)
@@ -206,16 +211,12 @@ class Kernel:
             self._refused(signature, signature.reason, first=True)
         return answer
 
-    def _make_room(self) -> None:
-        """Forget the oldest kind of calls, once there are too many: of those that PyTorch answers, if there are any."""
-        while len(self._table) >= MOST:
-            planned = (any(each.run for each in alike) for alike in self._table.values())
-            first = next((key for key, has in zip(self._table, planned, strict=True) if not has), None)
-            gone = self._table.pop(next(iter(self._table)) if first is None else first)
-            self.forgotten.add(gone)
-            runs = [each.run for each in gone if each.run is not None]
-            for description in [each for each, run in self._runs.items() if run in runs] if runs else ():
-                del self._runs[description]
+    def _forget(self, signatures: list[Signature]) -> None:
+        """Count kinds of calls that there is no more room for, and drop their plans."""
+        self.forgotten.add(signatures)
+        runs = [each.run for each in signatures if each.run is not None]
+        for wanted in [each for each, run in self._runs.items() if run in runs] if runs else ():
+            del self._runs[wanted]
 
     def _failed(self, signature: Signature, error: Exception) -> None:
         """Note why a call is PyTorch's that gradkern has begun to answer. The next of its kind is tried again if memory
@@ -246,7 +247,7 @@ class Forgotten:
     def __init__(self) -> None:
         self.kinds = self.taken = self.declined = 0
 
-    def add(self, signatures: tuple[Signature, ...]) -> None:
+    def add(self, signatures: list[Signature]) -> None:
         self.kinds += len(signatures)
         self.taken += sum(each.taken.value for each in signatures)
         self.declined += sum(each.declined.value for each in signatures)

@@ -120,7 +120,6 @@ def _described(tensor: torch.Tensor, host: bool) -> Tensor:
 class Signature:
     """Calls that are alike in all that a plan may know.
 
-    fits     whether tensors are like those of the first such call
     run      computes the results of such a call from its tensors; None where PyTorch's kernel answers
     reason   why it does; "" where gradkern answers, or has no plan yet
     failure  why gradkern could not answer the last such call that it failed at; others are tried all the same
@@ -132,26 +131,18 @@ class Signature:
 
     __slots__ = (
         *("args", "comparison", "declined", "declined_time", "description", "failure"),
-        *("fits", "key", "reason", "run", "taken", "taken_time", "text"),
+        *("key", "reason", "run", "taken", "taken_time", "text"),
     )
 
     def __init__(
         self,
-        fits: Callable[..., bool],
         key: Any,
         text: str,
         description: Description | None,
         reason: str,
         args: tuple[Any, ...] | None = None,
     ) -> None:
-        self.fits, self.key, self.text, self.description, self.reason, self.args = (
-            fits,
-            key,
-            text,
-            description,
-            reason,
-            args,
-        )
+        self.key, self.text, self.description, self.reason, self.args = key, text, description, reason, args
         self.comparison: Any = None
         self.failure = ""
         self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None

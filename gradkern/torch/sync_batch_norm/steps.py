@@ -17,8 +17,8 @@ from gradkern.arrays.kind import Maker, dtype_of
 from gradkern.arrays.torch_guards import Guard, guard_of, note_written
 from gradkern.arrays.view import device_arrays
 from gradkern.dispatch.prepared import Prepared
+from gradkern.dispatch.recogniser import Recogniser
 from gradkern.dispatch.run import prepare
-from gradkern.system.bounded import make_room
 from gradkern.torch.direct import is_eager
 from gradkern.torch.sync_batch_norm.exchange import exchange, group_of
 
@@ -181,7 +181,7 @@ class _Known(Generic[Steps]):
     """Prepared steps, by process group and what else they were prepared for. They keep no group alive."""
 
     def __init__(self) -> None:
-        self._of: WeakKeyDictionary[Any, dict[Any, list[tuple[Guard, Steps]]]] = WeakKeyDictionary()
+        self._of: WeakKeyDictionary[Any, Recogniser[Guard, Steps]] = WeakKeyDictionary()
 
     def find(
         self, group: Any, key: Any, given: tuple[Tensor | None, ...]
@@ -190,7 +190,8 @@ class _Known(Generic[Steps]):
         be prepared for them.
         """
         tensors = tuple([each for each in given if each is not None])
-        for guard, steps in self._of.get(group, {}).get(key, ()):
+        of_group = self._of.get(group)
+        for guard, steps in () if of_group is None else of_group.rows(key, ()):
             addresses = guard.addresses(tensors)
             if addresses is not None:
                 return steps, addresses
@@ -200,10 +201,8 @@ class _Known(Generic[Steps]):
 
     def keep(self, group: Any, key: Any, given: tuple[Tensor | None, ...], steps: Steps) -> Steps:
         guard = guard_of(tuple([each for each in given if each is not None]))
-        rows = self._of.setdefault(group, {})
-        make_room(rows, _MOST)
         if guard is not None:
-            rows[key] = [*rows.get(key, [])[1 - _MOST_ALIKE :], (guard, steps)]
+            self._of.setdefault(group, Recogniser(_MOST, _MOST_ALIKE)).add(key, guard, steps)
         return steps
 
 

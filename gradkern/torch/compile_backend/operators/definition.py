@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.dispatch.plan_cache import GuardedPlan
+from gradkern.dispatch.plan_cache import Shortcut
 from gradkern.torch.direct import Attributes, Direct, Tensors
 from gradkern.torch.operators import registered
 
@@ -44,9 +44,9 @@ class OpCall(NamedTuple):
         every = given(found, first)
         return every[0] if len(every) == 1 else every
 
-    def guarded_plan(self) -> GuardedPlan | None:
-        """This call's plan with a guard for its tensors, if there is one."""
-        return self.operator.guarded_plan(self.needs, self.tensors, self.attributes, self.out)
+    def shortcut(self) -> Shortcut | None:
+        """This call's plan, if only its tensors need to be recognised to find it."""
+        return self.operator.shortcut(self.needs, self.tensors, self.attributes, self.out)
 
     @property
     def names(self) -> tuple[str, ...]:
