@@ -26,8 +26,8 @@ from gradkern.cpu import threads
 from gradkern.cpu.compile import INLINE, REORDERED, kernel
 from gradkern.cpu.element_types import arithmetic, copy_line, kernel_dtype, load, real, store, zeros
 from gradkern.cpu.threads import take
-from gradkern.ops.conv.cpu.gemm import GemmLaunch
-from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
+from gradkern.ops.conv.cpu.exact import sum_products
+from gradkern.ops.conv.cpu.lines import contiguous, spacing_of
 from gradkern.ops.conv.geometry import Geometry
 
 __all__ = ["TASKS", "DirectLaunch", "Flat", "add_taps", "bring_all_home", "bring_home", "fill", "lay"]
@@ -299,7 +299,7 @@ class DirectLaunch:
     """Computes the wanted ones of dX and dW in one pass over dY and X."""
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        dtype = call.inputs["X"].dtype
+        dtype, self._sizes = call.inputs["X"].dtype, geometry
         flat = Flat(geometry)
         images = min(geometry.images, ceil(TASKS / max(geometry.group * geometry.channels, 1)))
         filters = geometry.group * geometry.filters if "dW" in call.outputs else 0
@@ -308,11 +308,8 @@ class DirectLaunch:
         sizes = flat.padded, geometry.strides, geometry.pads_begin
         self._geometry = (*sizes, flat.taps, flat.distances, flat.block, flat.together)
         self._no_dX = np.empty((0,) * 5, kernel_dtype(dtype))
-        # A zero of the spread times an infinity of X is a NaN the formula does not have: then columns give dW.
-        self._exact = GemmLaunch(call, geometry, limit, data=False) if filters else None
         buffers = threads.threads() * (3 * flat.block + flat.halo) * arithmetic(dtype).itemsize
-        exact = 0 if self._exact is None else self._exact.scratch
-        self.scratch = max(buffers, exact) + prod(self._shares) * 8
+        self.scratch = buffers + prod(self._shares) * 8
         if self.scratch > limit:
             raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
         seen = numba.from_dtype(kernel_dtype(dtype))
@@ -344,7 +341,6 @@ class DirectLaunch:
         if dW is None:
             return
         total = shares.sum(0)
-        if self._exact is not None and not np.isfinite(total).all():
-            self._exact(dY, X, W, None, dW)
-        else:
-            dW[...] = total.reshape(dW.shape)
+        if not np.isfinite(total).all():  # a zero of the spread may have met an infinity of X
+            sum_products(self._sizes, dY, X, total)
+        dW[...] = total.reshape(dW.shape)

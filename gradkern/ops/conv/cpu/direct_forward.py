@@ -20,7 +20,7 @@ from gradkern.cpu.compile import kernel
 from gradkern.cpu.element_types import arithmetic, kernel_dtype, load, real, zeros
 from gradkern.cpu.threads import take
 from gradkern.ops.conv.cpu.direct import TASKS, Flat, add_taps, bring_all_home, bring_home, fill, lay
-from gradkern.ops.conv.cpu.im2col import contiguous, spacing_of
+from gradkern.ops.conv.cpu.lines import contiguous, spacing_of
 from gradkern.ops.conv.geometry import Geometry
 
 __all__ = ["DirectForward"]
@@ -94,5 +94,5 @@ class DirectForward:
             threads.QUEUE, source, source, bias, target, integer, *[triple] * 3, table, vector, integer, integer
         )
 
-    def __call__(self, X: np.ndarray, W: np.ndarray, weights: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
+    def __call__(self, X: np.ndarray, W: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
         threads.run(self._kernel, self._tasks, X.nbytes + Y.nbytes, X, W, B, Y, *self._geometry)

@@ -19,7 +19,7 @@ from numba import types
 from gradkern.call import Call, Refusal
 from gradkern.cpu import threads
 from gradkern.cpu.element_types import arithmetic, kernel_dtype
-from gradkern.ops.conv.cpu.gemm import GemmLaunch
+from gradkern.ops.conv.cpu.exact import sum_products
 from gradkern.ops.conv.cpu.implicit_kernels import DOT_BLOCKS, PANELS_PER_TASK, dot, pack_panels, product
 from gradkern.ops.conv.cpu.microkernel import DOT_FILTERS, DOT_ROWS, PANEL, lanes, positions_of_block
 from gradkern.ops.conv.cpu.padded import Padded, fill
@@ -31,7 +31,6 @@ __all__ = ["ImplicitForward", "ImplicitLaunch"]
 SLICE_BYTES = 4 << 20  # of a slice's rows
 BLOCKS_PER_TILE = 10  # of positions
 CHUNK = 320  # rows of the column matrix that are summed up before the sum is stored: a panel of them fits the L1 cache
-LEAST_SHARE = 0.2  # of what is computed that is wanted, where im2col is faster below
 
 _TRIPLE = types.UniTuple(types.int64, 3)
 _TABLE = types.Array(types.int64, 2, "C")
@@ -95,7 +94,6 @@ class _Product:
             rows, self._channels = self._channels, rows
         panels = -(-len(firsts) * self._channels // PANEL)
         padded = Padded.cheapest(window, sizes, panels * PANEL)
-        _require_share(call, padded.share * len(firsts) * self._channels / max(panels * PANEL, 1))
         self._panels = (geometry.group, panels, rows * window.taps, PANEL)
         item = self._dtype.itemsize
         weights = geometry.group * panels * rows * window.taps * PANEL * item
@@ -144,7 +142,7 @@ class ImplicitForward:
         self._product = _Product(call, geometry, window, geometry.spatial, taps, origin, False, limit)
         self.scratch = self._product.scratch
 
-    def __call__(self, X: np.ndarray, W: np.ndarray, weights: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
+    def __call__(self, X: np.ndarray, W: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
         self._product(X, W, B, Y, (1, 1, 1))
 
 
@@ -164,7 +162,7 @@ class ImplicitLaunch:
         self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
     ) -> None:
         if self._weights is not None and dW is not None:
-            self._weights(dY, X, W, dW)
+            self._weights(dY, X, dW)
         if dX is not None:
             for part in self._data:
                 part(dY, W, self._no_bias, dX, self._strides)
@@ -176,23 +174,18 @@ class _WeightGradient:
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
         tensor, dtype = call.outputs["dW"], call.inputs["X"].dtype
         self._dtype = arithmetic(dtype)
-        window = geometry.weight_window()
+        self._geometry, window = geometry, geometry.weight_window()
         padded = Padded.cheapest(window, geometry.spatial, geometry.filters)
-        _require_share(call, padded.share)
         self._lanes = lanes(self._dtype)
         self._total = (geometry.group, geometry.filters, geometry.channels * geometry.taps)
+        self._weights = geometry.channels, geometry.taps
         self._filters = geometry.filters
         self._in_place = tensor.dtype == self._dtype and is_dense(tensor)
         item, total = self._dtype.itemsize, geometry.group * geometry.filters * geometry.channels * geometry.taps
         fixed = 0 if self._in_place else total * item
-        # A zero of dY's gaps times an infinity of X is a NaN the formula does not have: then columns give dW.
-        columns = 2 * total * item + (geometry.filters + geometry.channels * geometry.taps) * item
-        if columns > limit:
-            raise Refusal(f"needs {columns} bytes of scratch; the policy's workspace_limit is {limit}")
         beside, most = geometry.filters + DOT_FILTERS, max(SLICE_BYTES, total * item)  # each slice adds to all of dW
         self._rows = _Rows(dtype, geometry, geometry.channels, padded, beside, most, limit - fixed)
-        self.scratch = max(fixed + self._rows.nbytes, columns)
-        self._exact = lambda: GemmLaunch(call, geometry, self.scratch, data=False)
+        self.scratch = fixed + self._rows.nbytes
         table = padded.offsets(geometry.channels, self._rows.pitch)
         self._offsets = np.concatenate((table, np.resize(table[-1:], -len(table) % DOT_ROWS)))
         self._fill = _filler(dtype)
@@ -201,14 +194,12 @@ class _WeightGradient:
         matrix, cube = types.Array(used, 2, "C"), types.Array(used, 3, "C")
         self._dot = dot(threads.QUEUE, matrix, i, matrix, i, _VECTOR, i, i, cube)
 
-    def __call__(self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dW: np.ndarray) -> None:
+    def __call__(self, dY: np.ndarray, X: np.ndarray, dW: np.ndarray) -> None:
         total = self._sum(dY, X, dW)
-        if np.isfinite(total).all():
-            if not self._in_place:
-                dW[...] = total.reshape(dW.shape)
-            return
-        del total
-        self._exact()(dY, X, W, None, dW)
+        if not np.isfinite(total).all():  # a zero of dY's gaps may have met an infinity of X
+            sum_products(self._geometry, dY, X, total.reshape(-1, *self._weights))
+        if not self._in_place:
+            dW[...] = total.reshape(dW.shape)
 
     def _sum(self, dY: np.ndarray, X: np.ndarray, dW: np.ndarray) -> np.ndarray:
         rows, filters, seen = self._rows, self._filters, self._rows.padded
@@ -232,12 +223,6 @@ class _WeightGradient:
                 part = total[group : group + groups]
                 threads.run(self._dot, groups * down * across, 2 * filled.nbytes, *what, part)
         return total
-
-
-def _require_share(call: Call, share: float) -> None:
-    """Refuse, unless pinned, where less than LEAST_SHARE of what is computed is wanted."""
-    if call.policy.kernel is None and share < LEAST_SHARE:
-        raise Refusal("would compute more than five times what is wanted")
 
 
 def _data_gradient(call: Call, geometry: Geometry, part: DataPart, limit: int) -> _Product:

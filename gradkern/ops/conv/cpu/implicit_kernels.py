@@ -9,7 +9,7 @@ import numpy as np
 from gradkern.cpu.compile import kernel
 from gradkern.cpu.element_types import load, real, store
 from gradkern.cpu.threads import take
-from gradkern.ops.conv.cpu.im2col import contiguous, next_line, position, spacing_of
+from gradkern.ops.conv.cpu.lines import contiguous, next_line, position, spacing_of
 from gradkern.ops.conv.cpu.microkernel import DOT_FILTERS, DOT_ROWS, PANEL, dot_block, product_block
 
 __all__ = ["PANELS_PER_TASK", "dot", "pack_panels", "product"]

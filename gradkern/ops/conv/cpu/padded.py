@@ -20,7 +20,7 @@ import numpy as np
 from gradkern.cpu.compile import kernel
 from gradkern.cpu.element_types import load, real, store
 from gradkern.cpu.threads import take
-from gradkern.ops.conv.cpu.im2col import contiguous, next_line, position, spacing_of
+from gradkern.ops.conv.cpu.lines import contiguous, next_line, position, spacing_of
 from gradkern.ops.conv.geometry import Axes, Table, Window
 
 __all__ = ["Padded", "fill"]
@@ -78,11 +78,6 @@ class Padded:
     def positions(self) -> int:
         """Of one image, gaps included."""
         return prod(self.pitches)
-
-    @property
-    def share(self) -> float:
-        """Of the positions, how many are the grid's."""
-        return prod(self.grid) / max(self.positions, 1)
 
     def offsets(self, channels: int, pitch: int) -> Table:
         """Where the rows of the column matrix begin, (channel, tap), if a row's elements are `pitch`."""

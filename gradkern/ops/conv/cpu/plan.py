@@ -1,9 +1,8 @@
 """ConvGrad on the CPU: chooses among the kernels and brings the caller's arrays into the form they take.
 
 pointwise      1x1 convolutions of float32 and float64: products of the arrays as they are
-direct         depthwise convolutions in blocks of a plane; pinned, any convolution
 implicit_gemm  matrix products with a column matrix that is never made; any convolution, if memory allows
-gemm           im2col a slice at a time, and matrix products; any convolution
+direct         sums over a plane's taps, block by block: depthwise convolutions; any convolution, in little memory
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from gradkern.call import Call, Plan, Refusal, Tensor
 from gradkern.cpu import threads
 from gradkern.cpu.element_types import kernel_dtype
 from gradkern.ops.conv.cpu.direct import DirectLaunch
-from gradkern.ops.conv.cpu.gemm import GemmLaunch
-from gradkern.ops.conv.cpu.im2col import sum_planes
 from gradkern.ops.conv.cpu.implicit_gemm import ImplicitLaunch
+from gradkern.ops.conv.cpu.lines import sum_planes
 from gradkern.ops.conv.cpu.pointwise import PointwiseLaunch
 from gradkern.ops.conv.geometry import Geometry
 
@@ -31,8 +29,10 @@ __all__ = ["SELECTS_BY_NAME", "chosen", "is_odd", "lifted", "plan"]
 DEFAULT_LIMIT = 256 << 20
 MOST_TAPS = 1 << 18  # elements of a kernel's window: planning makes a table of them in Python
 
+_FEW_RESULTS, _FEW_POSITIONS = 2, 16  # measured: direct sums are faster up to here, by up to 5
+
 SELECTS_BY_NAME = True  # of Policy.kernel
-KERNELS = {"pointwise": PointwiseLaunch, "direct": DirectLaunch, "implicit_gemm": ImplicitLaunch, "gemm": GemmLaunch}
+KERNELS = {"pointwise": PointwiseLaunch, "implicit_gemm": ImplicitLaunch, "direct": DirectLaunch}
 
 
 def plan(call: Call) -> Plan:
@@ -51,7 +51,7 @@ def chosen(call: Call, kernels: Mapping[str, Any]) -> tuple[str, Any]:
     if pinned is not None and pinned not in kernels:
         raise Refusal(f"has no kernel {pinned!r}; it has {', '.join(kernels)}")
     reasons: list[str] = []
-    for name in _order(geometry) if pinned is None else [pinned]:
+    for name in _order(call, geometry) if pinned is None else [pinned]:
         try:
             return name, kernels[name](call, geometry, limit)
         except Refusal as refusal:
@@ -59,13 +59,16 @@ def chosen(call: Call, kernels: Mapping[str, Any]) -> tuple[str, Any]:
     raise Refusal("; ".join(reasons) + f"; the kernels are {', '.join(kernels)}")
 
 
-def _order(geometry: Geometry) -> list[str]:
-    """The kernels from fast to slow."""
-    if geometry.channels == geometry.filters == 1:
-        return ["direct", "gemm"]
-    if geometry.pointwise:
-        return ["pointwise", "implicit_gemm", "gemm", "direct"]
-    return ["implicit_gemm", "gemm", "direct"]
+def _order(call: Call, geometry: Geometry) -> list[str]:
+    """The kernels from fast to slow.
+
+    The implicit GEMM computes a panel of results (filters, or channels of dX) at a time and wastes most of it on one or
+    two. Direct sums compute every position, also those that strides leave out.
+    """
+    results = geometry.filters if "Y" in call.outputs else geometry.channels
+    few = results <= _FEW_RESULTS and math.prod(geometry.strides) <= _FEW_POSITIONS
+    matrices = geometry.pointwise and geometry.channels * geometry.filters > 1
+    return ["pointwise"] * matrices + (["direct", "implicit_gemm"] if few else ["implicit_gemm", "direct"])
 
 
 class _ConvPlan:

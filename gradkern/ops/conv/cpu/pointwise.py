@@ -1,6 +1,8 @@
-"""ConvGrad of a 1x1 convolution: three axes of the arrays as they are, and NumPy's matrix products.
+"""Conv and ConvGrad of a 1x1 convolution: three axes of the arrays as they are, and NumPy's matrix products.
 
-dX[n] = W^T * dY[n]        dW = sum over n of  dY[n] * X[n]^T        for each group, with positions as columns
+Y[n] = W * X[n] + B        dX[n] = W^T * dY[n]        dW = sum over n of  dY[n] * X[n]^T
+
+for each group, with positions as columns.
 """
 
 from __future__ import annotations
@@ -14,31 +16,43 @@ from gradkern.call import Call, Refusal, Tensor
 from gradkern.cpu.element_types import arithmetic
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["PointwiseLaunch", "is_matrices"]
+__all__ = ["PointwiseForward", "PointwiseLaunch"]
 
 
-class PointwiseLaunch:
-    """Computes the wanted ones of dX and dW."""
+class _Pointwise:
+    """The shapes of the matrices: (group, filters, channels) of W, (image, group, rows, positions) of the others."""
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        tensors = {**call.inputs, **call.outputs}
-        dtype = call.inputs["X"].dtype
+        tensors, dtype = {**call.inputs, **call.outputs}, call.inputs["X"].dtype
         if not geometry.pointwise:
             raise Refusal("takes only 1x1 convolutions with strides of 1 and no padding")
         if dtype != arithmetic(dtype):
             raise Refusal("takes only float32 and float64")
-        if not all(is_matrices(tensors[name]) for name in ("dY", "X", "dX") if name in tensors):
+        if not all(_is_matrices(tensors[name]) for name in ("dY", "X", "dX", "Y") if name in tensors):
             raise Refusal("takes only arrays in which each image is a matrix")
-        groups = (geometry.group, geometry.filters, geometry.channels)
         positions = prod(geometry.spatial)
-        self._weights = groups
-        self._upstream = (geometry.images, geometry.group, geometry.filters, positions)
-        self._data = (geometry.images, geometry.group, geometry.channels, positions)
-        self._share = prod(groups) * dtype.itemsize
-        self.scratch = self._share if "dW" in call.outputs and geometry.images > 1 else 0
-        self.scratch += call.inputs["W"].nbytes  # where NumPy must copy W to view its groups
+        self._weights = geometry.group, geometry.filters, geometry.channels
+        self._upstream = geometry.images, geometry.group, geometry.filters, positions
+        self._data = geometry.images, geometry.group, geometry.channels, positions
+        self.scratch = call.inputs["W"].nbytes  # where NumPy must copy W to view its groups
+        if "dW" in call.outputs and geometry.images > 1:
+            self.scratch += prod(self._weights) * dtype.itemsize
         if self.scratch > limit:
             raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
+
+
+class PointwiseForward(_Pointwise):
+    """Computes Y."""
+
+    def __call__(self, X: np.ndarray, W: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
+        matrices = Y.reshape(self._upstream)  # a view, see _is_matrices
+        np.matmul(W.reshape(self._weights), X.reshape(self._data), out=matrices)
+        if B.size:
+            matrices += B.reshape(*self._weights[:2], 1)
+
+
+class PointwiseLaunch(_Pointwise):
+    """Computes the wanted ones of dX and dW."""
 
     def __call__(
         self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
@@ -47,7 +61,7 @@ class PointwiseLaunch:
         if dX is not None:
             np.matmul(
                 W.reshape(self._weights).swapaxes(1, 2), upstream, out=dX.reshape(self._data)
-            )  # a view, see is_matrices
+            )  # a view, see _is_matrices
         if dW is not None:
             total = np.zeros(self._weights, dW.dtype)
             share = np.empty_like(total)
@@ -56,7 +70,7 @@ class PointwiseLaunch:
             dW[...] = total.reshape(dW.shape)
 
 
-def is_matrices(tensor: Tensor) -> bool:
+def _is_matrices(tensor: Tensor) -> bool:
     """Whether each image is a matrix of channels and positions to BLAS: its spatial axes step as one axis would, and
     positions or channels are adjacent.
     """
