@@ -14,7 +14,6 @@ from typing import Any
 
 __all__ = [
     "ADDITION",
-    "BATCH_NORM",
     "BATCH_NORM_ALONE",
     "BATCH_NORM_MODES",
     "DATA_TYPES",
@@ -46,7 +45,7 @@ FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {  # name -> what it retu
     ),
     "cudnnBackendFinalize": (ctypes.c_int, (_POINTER,)),
     "cudnnBackendExecute": (ctypes.c_int, (_POINTER, _POINTER, _POINTER)),
-    # older functions: only those of batch norm compute something that the graph API has no plan for
+    # older functions: only those of batch norm compute something
     "cudnnCreateTensorDescriptor": (ctypes.c_int, (_POINTER,)),
     "cudnnDestroyTensorDescriptor": (ctypes.c_int, (_POINTER,)),
     "cudnnSetTensorNdDescriptor": (ctypes.c_int, (_POINTER, ctypes.c_int, ctypes.c_int, _POINTER, _POINTER)),
@@ -82,7 +81,6 @@ FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {  # name -> what it retu
 DATA_TYPES: Mapping[str, int] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}  # cudnnDataType_t
 CROSS_CORRELATION = 1  # of cudnnConvolutionMode_t: what everyone calls a convolution
 ADDITION = 0  # of cudnnPointwiseMode_t
-BATCH_NORM = 2  # of cudnnBackendNormMode_t
 BATCH_NORM_MODES: Mapping[str, int] = {"spatial": 1, "spatial_persistent": 2}  # of cudnnBatchNormMode_t
 BATCH_NORM_ALONE = 0  # of cudnnBatchNormOps_t: neither an addition nor an activation after it
 
@@ -144,7 +142,6 @@ DESCRIPTOR = ElementType(15, ctypes.c_void_p)
 BEHAVIOR_NOTE = ElementType(19, ctypes.c_int)
 INT32 = ElementType(23, ctypes.c_int32)
 CHAR = ElementType(24, ctypes.c_char)
-NORM_MODE = ElementType(27, ctypes.c_int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,20 +268,6 @@ KINDS: Mapping[str, Kind] = {
             "strides": (903, INT64),
             "id": (906, INT64),
             "virtual": (907, BOOLEAN),
-        },
-    ),
-    "norm_backward": Kind(
-        30,
-        {
-            "mode": (2100, NORM_MODE),
-            "X": (2101, DESCRIPTOR),
-            "mean": (2102, DESCRIPTOR),
-            "inv_std": (2103, DESCRIPTOR),
-            "dY": (2104, DESCRIPTOR),
-            "scale": (2105, DESCRIPTOR),
-            "dScale": (2107, DESCRIPTOR),
-            "dBias": (2108, DESCRIPTOR),
-            "dX": (2109, DESCRIPTOR),
         },
     ),
     "device": Kind(38, {"index": (2700, INT32), "handle": (2701, HANDLE), "json": (2702, CHAR)}),

@@ -28,13 +28,11 @@ KINDS = {  # of descriptors, by the part of their C name between CUDNN_BACKEND_ 
     "operation_graph": "OPERATIONGRAPH",
     "variant_pack": "VARIANT_PACK",
     "tensor": "TENSOR",
-    "norm_backward": "OPERATION_NORM_BACKWARD",
     "device": "DEVICEPROP",
 }
 PREFIXES = {  # of the attributes, where it is not CUDNN_ATTR_ and the kind's
     "convolution_backward_filter": "OPERATION_CONVOLUTION_BWD_FILTER",
     "convolution_backward_data": "OPERATION_CONVOLUTION_BWD_DATA",
-    "norm_backward": "OPERATION_NORM_BWD",
 }
 CONVOLUTIONS = ("convolution_forward", "convolution_backward_filter", "convolution_backward_data")
 ATTRIBUTES = {  # where the C name is not the prefix and ours in capitals
@@ -72,9 +70,6 @@ ATTRIBUTES = {  # where the C name is not the prefix and ours in capitals
     **{f"{kind}.{name}64": name.upper() for kind in CONVOLUTIONS for name in ("alpha", "beta")},
     **{f"{kind}.convolution": "CONV_DESC" for kind in CONVOLUTIONS},
     **{f"{kind}.{name}": name.upper() for kind in CONVOLUTIONS for name in ("dX", "dW", "dY")},
-    **{f"norm_backward.{name}": f"{name.upper()}DESC" for name in ("X", "dY", "dX")},
-    **{f"norm_backward.{name}": f"{name.upper()}_DESC" for name in ("mean", "scale", "dScale", "dBias")},
-    "norm_backward.inv_std": "INV_VARIANCE_DESC",
 }
 TYPES = {  # cudnnBackendAttributeType_t
     "HANDLE": "HANDLE",
@@ -93,7 +88,6 @@ TYPES = {  # cudnnBackendAttributeType_t
     "BEHAVIOR_NOTE": "BEHAVIOR_NOTE",
     "INT32": "INT32",
     "CHAR": "CHAR",
-    "NORM_MODE": "NORM_MODE",
 }
 DATA_TYPES = {"float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16"}
 
@@ -136,7 +130,6 @@ def test_types_and_choices_have_the_headers_numbers(numbers: dict[str, int]) -> 
     assert {name: numbers[f"CUDNN_DATA_{c_name}"] for name, c_name in DATA_TYPES.items()} == api.DATA_TYPES
     assert numbers["CUDNN_CROSS_CORRELATION"] == api.CROSS_CORRELATION
     assert numbers["CUDNN_POINTWISE_ADD"] == api.ADDITION
-    assert numbers["CUDNN_BATCH_NORM"] == api.BATCH_NORM
     assert numbers["CUDNN_BATCHNORM_OPS_BN"] == api.BATCH_NORM_ALONE
     modes = {name: numbers[f"CUDNN_BATCHNORM_{name.upper()}"] for name in api.BATCH_NORM_MODES}
     assert modes == api.BATCH_NORM_MODES

@@ -1,4 +1,4 @@
-"""What BatchNormalizationGrad's candidates hand to cuDNN's older functions, on a cuDNN that computes on the host.
+"""What BatchNormalizationGrad's candidates hand to cuDNN's functions, on a cuDNN that computes on the host.
 
 Arrays and workspace are host memory with guards around it. What the kernel that casts vectors does is done by NumPy,
 from the arguments of its launch; the simulator has the kernel itself.
@@ -10,11 +10,12 @@ import ctypes
 import gc
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.cudnn_batch_norm import NormCase
+from helpers.cudnn_batch_norm import Layout, NormCase
 from helpers.guarded import Guarded
 from helpers.library_handles import none_yet
 from helpers.reference import reference
@@ -189,7 +190,6 @@ def fake(monkeypatch: pytest.MonkeyPatch, few_objects: None) -> Iterator[FakeCud
     for module in (device, library, tensor, cudnn_calls):
         monkeypatch.setattr(module, "library", lambda: made)
     none_yet(monkeypatch, device.handle)
-    monkeypatch.setattr(cudnn, "description", lambda device: pytest.fail("the older functions need no description"))
     monkeypatch.setattr(cudnn, "kernel_of", lambda device, builder, *constants, **bounds: constants)
     monkeypatch.setattr(cudnn, "Launch", HostLaunch)
     yield made
@@ -198,8 +198,8 @@ def fake(monkeypatch: pytest.MonkeyPatch, few_objects: None) -> Iterator[FakeCud
 
 
 def older(case: NormCase) -> list[cudnn.CudnnCandidate]:
-    """The candidates that are not the graph API's."""
-    found = itertools.takewhile(lambda each: each.recipe["route"] != "graph", cudnn.candidates(case.problem(), H200))
+    """The candidates of the layout that the arrays have."""
+    found = cudnn.candidates(case.problem(), H200)
     names = ("spatial_persistent", "spatial") if case.mode == "auto" else (case.mode,)
     return list(itertools.islice(found, len(names)))
 
@@ -324,6 +324,58 @@ def test_a_search_has_them_from_the_module_by_its_name_and_again_by_their_recipe
     assert list(source.variations(candidate)) == []
     with pytest.raises(Unfit, match="no layout 'NHWC'"):
         source.rebuild({**candidate.recipe, "layout": "NHWC"})
+    with pytest.raises(Unfit, match="graph is not used"):  # of a search by an earlier gradkern
+        source.rebuild({**candidate.recipe, "route": "graph"})
+
+
+SHAPES = {
+    "NC": (64, 40),
+    "NCL": (8, 40, 300),
+    "NCHW": (8, 40, 14, 14),
+    "NCDHW": (4, 40, 4, 7, 7),
+    "6-D": (2, 40, 2, 3, 4, 5),
+}
+
+
+@pytest.mark.parametrize("layout", ["first", "last"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_dense_batch_norm_has_candidates_that_their_recipes_make_again(
+    name: str, dtype: str, layout: Layout
+) -> None:
+    wide = "float64" if dtype == "float64" else "float32"
+    problem = NormCase(SHAPES[name], dtype, layout, wide, wide).problem()
+    found = list(cudnn.candidates(problem, H200))
+    names = [each.name for each in found]
+    assert [cudnn.rebuild(problem, H200, each.recipe).name for each in found] == names
+    seen = {"NCHW": ("NCHW", "NHWC"), "NCDHW": ("NCDHW", "NDHWC")}.get(name, ("NCL", "NLC"))[layout == "last"]
+    function = {"first": "cudnn_{}_{}", "last": "cudnn_{}_ex_{}"}[layout]
+    assert {function.format(seen, mode) for mode in ("spatial", "spatial_persistent")} <= {*names}
+    # of the layouts that arrays have without spatial axes, each function gets its own
+    assert ("cudnn_NCL_spatial" in names and "cudnn_NLC_ex_spatial" in names) == (name == "NC")
+
+
+@pytest.mark.parametrize("mode", ["spatial", "spatial_persistent"])
+def test_a_pinned_mode_leaves_one_candidate(mode: Any) -> None:
+    problem = NormCase(SHAPES["NCHW"], "float16", mode=mode).problem()
+    assert [each.name for each in cudnn.candidates(problem, H200)] == [f"cudnn_NCHW_{mode}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        ("arrays of 1 to 2,147,483,647 elements; these have 0", {"shape": (0, 8, 3, 3)}),
+        ("these have 2,147,483,648", {"shape": (1 << 15, 16, 64, 64)}),
+        ("dense neither with channels first nor with channels last", {"layout": "gaps"}),
+        ("or differ in it", {"layout_of_dY": "last"}),
+        ("dX may be written over dY or X", {"in_place": True}),
+        ("no batch norm of int32", {"dtype": "int32"}),
+    ],
+)
+def test_what_cudnn_does_not_take_is_refused_with_the_reason(words: str, change: dict[str, Any]) -> None:
+    problem = replace(NormCase((8, 16, 5, 5)), **change).problem()
+    with pytest.raises(Unfit, match=words):
+        list(cudnn.candidates(problem, H200))
 
 
 def test_a_candidate_must_be_prepared_first(fake: FakeCudnn) -> None:

@@ -5,7 +5,6 @@ Means and inverse standard deviations are random numbers, so never those of X.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +42,6 @@ TYPES = [
     ("bfloat16", "float32", "float32"),
     ("bfloat16", "bfloat16", "float32"),
 ]
-GRAPHS = 3  # plans of the graph API that are tried: each compiles
 
 
 class Arrays:
@@ -116,10 +114,8 @@ def ready(case: NormCase) -> list[CudnnCandidate]:
     from gradkern.ops.batch_norm.cuda.cudnn import candidates
     from gradkern.search.candidate import Unfit
 
-    every = list(candidates(case.problem(), get_device(0)))
-    graphs = (each for each in every if each.recipe["route"] == "graph")
     found = []
-    for candidate in [*(each for each in every if each.recipe["route"] != "graph"), *islice(graphs, GRAPHS)]:
+    for candidate in candidates(case.problem(), get_device(0)):
         try:
             candidate.prepare()
         except Unfit as unfit:

@@ -1,5 +1,4 @@
-"""BatchNormalizationGrad by cuDNN. Each route is a candidate, in each of its modes or with each choice of knobs that
-cuDNN proposes.
+"""BatchNormalizationGrad by cuDNN. Each of its functions is a candidate in each of its modes.
 
 Vectors whose form cuDNN does not take go through the workspace: scale, statistics and gradients of parameters with gaps
 or with another type than the arithmetic's; and outputs that are not requested, because cuDNN computes all. dX over dY
@@ -9,7 +8,7 @@ or X is refused: cuDNN does not document it, and a search cannot test it, becaus
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,10 @@ from gradkern.call import Tensor
 from gradkern.cuda.device import Device, activate
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
-from gradkern.cudnn import engine
-from gradkern.cudnn.api import BATCH_NORM_MODES, DATA_TYPES, HeuristicMode
-from gradkern.cudnn.device import description
-from gradkern.cudnn.engine import Config
+from gradkern.cudnn.api import BATCH_NORM_MODES, DATA_TYPES
 from gradkern.cudnn.library import CudnnError
 from gradkern.cudnn.library import version as library_version
-from gradkern.ops.batch_norm.cuda.cudnn_calls import Extended, Graph, Layout, Operands, Plain, Route, norm_backward
+from gradkern.ops.batch_norm.cuda.cudnn_calls import Extended, Layout, Operands, Plain
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search.candidate import Note, Unfit
 from gradkern.strides import is_dense
@@ -45,9 +41,9 @@ _THREADS = 256
 
 
 class CudnnCandidate:
-    """One route, with the launches that convert vectors to its type and back."""
+    """One function, with the launches that convert vectors to its type and back."""
 
-    def __init__(self, problem: Problem, device: Device, route: Route) -> None:
+    def __init__(self, problem: Problem, device: Device, route: Plain) -> None:
         self.problem, self.device, self.route = problem, device, route
         self.name, self.origin, self.recipe = route.name, route.origin, route.recipe
         tensors = dict(zip(_INPUTS, problem.inputs, strict=True)) | {
@@ -55,8 +51,7 @@ class CudnnCandidate:
         }
         self._tensors: dict[str, Tensor] = tensors
         self._copied = [name for name, each in tensors.items() if name not in _DATA and not self._is_taken(each)]
-        casts: frozenset[Note] = frozenset({"compiles_once"} if self._copied else ())
-        self.notes = route.notes | casts
+        self.notes: frozenset[Note] = frozenset({"compiles_once"} if self._copied else ())
         self.workspace = 0
         self._is_ready = False
 
@@ -123,14 +118,16 @@ class CudnnCandidate:
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
-    """Every candidate once: the older functions, then the graph API's engines as its heuristics order them.
-
-    Raises Unfit if cuDNN cannot describe the arrays, or for more than the plain gradient.
-    """
+    """Every candidate once. Raises Unfit if cuDNN cannot describe the arrays, or for more than the plain gradient."""
     if not problem.plain:
         raise Unfit("it has no activation, second gradient or residual here")
-    for route in _routes(problem, device):
-        yield CudnnCandidate(problem, device, route)
+    modes = list(BATCH_NORM_MODES) if problem.mode == "auto" else [problem.mode]
+    if problem.mode == "auto" and problem.dtype == "float32" and problem.elements > _MOST_ADDED:
+        modes.remove("spatial")
+    for layout in _layouts(problem):
+        for mode in reversed(modes):  # the persistent mode is usually faster
+            function = (Extended if layout.last else Plain)(problem, device, layout, mode)
+            yield CudnnCandidate(problem, device, function)
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
@@ -138,39 +135,15 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Cudn
     layout = next((layout for layout in _layouts(problem) if layout.name == recipe["layout"]), None)
     if layout is None:
         raise Unfit(f"the arrays have no layout {recipe['layout']!r}")
-    try:
-        if recipe["route"] == "graph":
-            knobs = tuple((type_, value) for type_, value in recipe["knobs"])
-            return CudnnCandidate(problem, device, Graph(problem, device, layout, Config(recipe["engine"], knobs)))
-        kind = {each.kind: each for each in (Plain, Extended)}[recipe["route"]]
-        return CudnnCandidate(problem, device, kind(problem, device, layout, recipe["mode"]))
-    except CudnnError as error:
-        raise Unfit(str(error)) from error
+    kind = {each.kind: each for each in (Plain, Extended)}.get(recipe["route"])
+    if kind is None:
+        raise Unfit(f"cuDNN's {recipe['route']} is not used for batch norms")
+    return CudnnCandidate(problem, device, kind(problem, device, layout, recipe["mode"]))
 
 
 def version() -> str:
-    """The version of cuDNN: other versions have other engines and other times."""
+    """The version of cuDNN: other versions have other times."""
     return "cuDNN " + ".".join(map(str, library_version()))
-
-
-def _routes(problem: Problem, device: Device) -> Iterator[Route]:
-    layouts = _layouts(problem)
-    modes = list(BATCH_NORM_MODES) if problem.mode == "auto" else [problem.mode]
-    if problem.mode == "auto" and problem.dtype == "float32" and problem.elements > _MOST_ADDED:
-        modes.remove("spatial")
-    for layout in layouts:
-        for mode in reversed(modes):  # the persistent mode is usually faster
-            yield (Extended if layout.last else Plain)(problem, device, layout, mode)
-    if problem.mode != "auto":
-        return  # the graph API has no modes
-    known: set[Config] = set()
-    layout = layouts[-1]  # channels last if the arrays allow it
-    for mode in (HeuristicMode.A, HeuristicMode.B, HeuristicMode.FALLBACK):
-        with suppress(CudnnError, Unfit):  # if it has no plans, the older functions remain
-            for config in engine.suggestions(norm_backward(problem, layout), description(device), mode):
-                if config not in known:
-                    known.add(config)
-                    yield Graph(problem, device, layout, config)
 
 
 def _layouts(problem: Problem) -> list[Layout]:

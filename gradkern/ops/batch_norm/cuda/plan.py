@@ -1,4 +1,4 @@
-"""BatchNormalizationGrad on a GPU: the fastest of gradkern's own kernel and of cuDNN's routes, found by a search.
+"""BatchNormalizationGrad on a GPU: the fastest of gradkern's own kernels and cuDNN's functions, found by a search.
 
 A pinned `mode` leaves only cuDNN's older functions in that mode: nothing else has modes.
 """
