@@ -200,5 +200,7 @@ class CompilingAhead(Protocol):
         ...
 
 
-class Refusal(Exception):  # noqa: N818  not an error: the dispatcher asks the next module
-    """A provider module's reason not to take a call. The dispatcher collects it; callers see it in a ProviderError."""
+class Refusal(Exception):  # noqa: N818  not an error: the dispatcher or the search goes on to the next
+    """The reason of a provider's module, or of a candidate of a search, not to take a call. Whoever asks several
+    collects them; callers see them, in a ProviderError, if none is left.
+    """

@@ -12,10 +12,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.thread_handles import ThreadHandles
 from gradkern.errors import ProviderError
-from gradkern.search.candidate import Unfit
 from gradkern.system.importing import load
 
 __all__ = ["Handle", "bindings", "handle", "workspace_bytes", "wrapped"]
@@ -23,12 +23,12 @@ __all__ = ["Handle", "bindings", "handle", "workspace_bytes", "wrapped"]
 
 @cache
 def bindings() -> Any:
-    """nvmath.bindings.cublas; raises Unfit where it or the library is not installed."""
+    """nvmath.bindings.cublas; raises Refusal where it or the library is not installed."""
     try:
         cublas: Any = load("nvmath.bindings.cublas")
         cublas.get_cudart_version()  # loads the library, needs no GPU
     except (ImportError, RuntimeError, OSError) as error:
-        raise Unfit(f"cuBLAS cannot be loaded: {error}") from error
+        raise Refusal(f"cuBLAS cannot be loaded: {error}") from error
     return cublas
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product as combinations
 
+from gradkern.call import Refusal
 from gradkern.cublas.library import Handle
-from gradkern.search.candidate import Unfit
 
 __all__ = ["Batch", "Gemm", "Matrix", "Product", "gemms"]
 
@@ -80,7 +80,7 @@ class Gemm:
             m, n, left, right, result = n, m, right.transposed, left.transposed, result.transposed
             steps = steps[1], steps[0], steps[2]
             if not _by_columns(result, m, n):
-                raise Unfit("its result is no matrix with adjacent elements")
+                raise Refusal("its result is no matrix with adjacent elements")
         operation_a, leading_a = _seen(left, m, what.inner)
         operation_b, leading_b = _seen(right, what.inner, n)
         scale = "float64" if what.dtype == "float64" else "float32"
@@ -111,7 +111,7 @@ class Gemm:
 def gemms(what: Product) -> Iterator[Gemm]:
     """The calls that make up the product: cuBLAS takes one batch at one distance, what is more is a loop."""
     if not min(what.rows, what.columns, what.inner):
-        raise Unfit("there is nothing to multiply")
+        raise Refusal("there is nothing to multiply")
     batches = _merged([each for each in what.batches if each.count != 1])
     inside = max(batches, key=lambda each: each.count, default=None)
     around = [each for each in batches if each is not inside]
@@ -152,7 +152,7 @@ def _seen(matrix: Matrix, rows: int, columns: int) -> tuple[int, int]:
         return _NORMAL, _leading(matrix, rows, columns)
     if _by_columns(matrix.transposed, columns, rows):
         return _TRANSPOSED, _leading(matrix.transposed, columns, rows)
-    raise Unfit("its operands are no matrices with adjacent elements")
+    raise Refusal("its operands are no matrices with adjacent elements")
 
 
 def _leading(matrix: Matrix, rows: int, columns: int) -> int:

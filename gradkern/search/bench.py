@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Kernel, Launch, kernel_of
-from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.candidate import Candidate
 from gradkern.search.crosscheck import Difference, Outputs
 from gradkern.search.kernel_sizes import MEASURES, THREADS
 from gradkern.search.task import Task
@@ -40,7 +40,7 @@ class Bench(Outputs, Protocol):
     """The interface of a bench for trials. Times are in seconds."""
 
     def run(self, candidate: Candidate) -> float:
-        """One run on poisoned outputs; its results can be inspected afterwards. Raises Unfit if it fails."""
+        """One run on poisoned outputs; its results can be inspected afterwards. Raises Refusal if it fails."""
         ...
 
     def times(self, candidate: Candidate, repeats: int) -> list[float]:
@@ -147,7 +147,7 @@ class CudaBench:
             try:
                 self._workspace = int(check(driver.cuMemAlloc(size), f"allocating a workspace of {size:,} bytes"))
             except OutOfMemoryError as error:
-                raise Unfit(str(error)) from error
+                raise Refusal(str(error)) from error
             self._workspace_size = size
         return self._workspace
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeVar
 
-__all__ = ["Candidate", "Note", "Unfit", "with_recipe"]
+from gradkern.call import Refusal
+
+__all__ = ["Candidate", "Note", "with_recipe"]
 
 Note = Literal["nondeterministic", "tf32", "reduced_precision", "compiles", "compiles_once"]
-
-
-class Unfit(Exception):  # noqa: N818  not an error: the search goes on to the next
-    """Why a candidate cannot run here. The search collects these; callers see them if no candidate is left."""
 
 
 class Candidate(Protocol):
@@ -39,7 +37,7 @@ class Candidate(Protocol):
     def recipe(self) -> Mapping[str, Any]: ...
 
     def prepare(self) -> None:
-        """Do all that takes time, once (finalise a plan, compile and load kernels). Raises Unfit."""
+        """Do all that takes time, once (finalise a plan, compile and load kernels). Raises Refusal."""
         ...
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
@@ -51,8 +49,8 @@ Some = TypeVar("Some", bound=Candidate)
 
 
 def with_recipe(candidates: Iterable[Some], recipe: Mapping[str, Any], missing: str) -> Some:
-    """The candidate with this recipe. Raises Unfit with `missing` if there is none."""
+    """The candidate with this recipe. Raises Refusal with `missing` if there is none."""
     for candidate in candidates:
         if candidate.recipe == recipe:
             return candidate
-    raise Unfit(missing)
+    raise Refusal(missing)

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.cuda.spec import KernelSpec
 from gradkern.errors import GradkernError
 from gradkern.search.bench import ask_for_kernels
-from gradkern.search.candidate import Candidate, Note, Unfit
+from gradkern.search.candidate import Candidate, Note
 from gradkern.search.task import ModuleSource, Source, Task
 
 __all__ = ["Untried", "ask_for_candidates", "specs_of"]
@@ -72,7 +73,7 @@ def _own(task: Task) -> Iterator[ModuleSource[Any]]:
 def _candidates(source: Source) -> Iterator[Candidate]:
     try:
         yield from source.candidates()
-    except (Unfit, GradkernError, ImportError):
+    except (Refusal, GradkernError, ImportError):
         return
 
 
@@ -81,6 +82,6 @@ def _prepared(candidate: Candidate) -> bool:
         return False
     try:
         candidate.prepare()
-    except (Unfit, GradkernError, ImportError):
+    except (Refusal, GradkernError, ImportError):
         return False
     return True

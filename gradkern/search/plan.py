@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn, is_current
 from gradkern.cuda.scratch import scratch
 from gradkern.cuda.torch_memory import LARGE, borrow, give_back
 from gradkern.errors import ProviderError
-from gradkern.search.candidate import Unfit
 from gradkern.search.store import SearchResult
 from gradkern.search.streams import BoundCandidate
 from gradkern.search.tuner import Choice
@@ -99,7 +99,7 @@ class SearchPlan:
                 try:
                     self._choices[name] = self._choices[name].smaller()
                     self._bind()
-                except Unfit as unfit:
+                except Refusal as unfit:
                     raise ProviderError(f"{error}; no other kernel for {name}: {unfit}") from error
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.side_stream import fork
-from gradkern.search.candidate import Candidate, Note, Unfit
+from gradkern.search.candidate import Candidate, Note
 from gradkern.search.store import SearchResult
 
 __all__ = ["BoundCandidate", "Enqueue", "StreamsCandidate", "StreamsSource", "worth_two"]
@@ -104,7 +105,7 @@ class StreamsSource:
 
     def rebuild(self, recipe: Mapping[str, Any]) -> Candidate:
         if recipe.get("streams") not in (1, 2):
-            raise Unfit(f"there are one and two streams, not {recipe.get('streams')!r}")
+            raise Refusal(f"there are one and two streams, not {recipe.get('streams')!r}")
         return StreamsCandidate(self.members, self.device, recipe["streams"])
 
     def named(self, name: str) -> Candidate | None:

@@ -34,7 +34,7 @@ Asked = TypeVar("Asked", contravariant=True)
 
 
 class Source(Protocol):
-    """A source of candidates for one problem on one device. A source that raises Unfit, a GradkernError or an
+    """A source of candidates for one problem on one device. A source that raises Refusal, a GradkernError or an
     ImportError is skipped, with that reason.
 
     name        unique among the sources of a task; stored beside each candidate's recipe
@@ -58,11 +58,11 @@ class CandidateModule(Protocol[Asked]):
     """The functions of a ModuleSource's module. Versioned, Named, Varied and Compiling are optional extensions."""
 
     def candidates(self, problem: Asked, device: Device, /) -> Iterator[Candidate]:
-        """All candidates for the problem, the most promising first. Raises Unfit, with the reason, if there is none."""
+        """All candidates for the problem, best first. Raises Refusal, with the reason, if there is none."""
         ...
 
     def rebuild(self, problem: Asked, device: Device, recipe: Mapping[str, Any], /) -> Candidate:
-        """The candidate with this recipe, not yet prepared. Raises Unfit if there is none here."""
+        """The candidate with this recipe, not yet prepared. Raises Refusal if there is none here."""
         ...
 
 
@@ -80,7 +80,7 @@ class Named(Protocol):
     """A module that can rebuild candidates from their names."""
 
     def named(self, problem: Any, device: Device, name: str, /) -> Candidate | None:
-        """The candidate with this name, not yet prepared; None if no candidate has such a name. Raises Unfit if there
+        """The candidate with this name, not yet prepared; None if no candidate has such a name. Raises Refusal if there
         is none here.
         """
         ...

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
 
+from gradkern.call import Refusal
 from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import Policy
 from gradkern.search import history
 from gradkern.search.bench import Bench
-from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.candidate import Candidate
 from gradkern.search.crosscheck import CrossCheck
 from gradkern.search.limits import Limits, ready
 from gradkern.search.store import Measurement
@@ -82,13 +83,13 @@ class Trials:
         self._compiling: list[tuple[Source, Candidate]] = []
 
     def run(self) -> None:
-        """Raises Unfit, with the reasons, if no result can be accepted."""
+        """Raises Refusal, with the reasons, if no result can be accepted."""
         exhaustive = self._policy.search == "exhaustive"
         self._screen(self._proposals())
         if not (exhaustive and self._crosscheck.accepted):
             self._screen_compiling()
         if not self._crosscheck.accepted:
-            raise Unfit(self._why_not())
+            raise Refusal(self._why_not())
         if exhaustive:
             self._remeasure(self._crosscheck.accepted)
             accepted = self._crosscheck.accepted
@@ -98,7 +99,7 @@ class Trials:
             if self._crosscheck.accepted != accepted:
                 self._remeasure((self._crosscheck.accepted - accepted) | set(best))
             if not self._crosscheck.accepted:  # the last result agrees with no other, and none is known to be right
-                raise Unfit(self._why_not())
+                raise Refusal(self._why_not())
         self.confirmed = self._crosscheck.confirmed
         self.ranking = [self._measurement(name) for name in self._ranked(self._crosscheck.accepted)]
         rejections = self._crosscheck.rejections()
@@ -128,7 +129,7 @@ class Trials:
             yield from make(*of)
         except ImportError as error:
             self.rejected.append(Measurement(source.name, source.name, "", {}, reason=f"cannot be loaded: {error}"))
-        except (Unfit, GradkernError) as error:
+        except (Refusal, GradkernError) as error:
             self.rejected.append(Measurement(source.name, source.name, "", {}, reason=str(error)))
 
     def _screen(self, proposals: Proposals, varied: bool = False) -> None:
@@ -199,7 +200,7 @@ class Trials:
                 return
             self.tried[candidate.name] = _Trial(candidate, source, seconds)
             self._cross_check(candidate)
-        except (Unfit, GradkernError) as error:
+        except (Refusal, GradkernError) as error:
             if not self._bench.alive():
                 raise ProviderError(
                     f"{self._task.title}: the search ended with a fault of {candidate.name}, after which this process"

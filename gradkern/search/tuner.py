@@ -12,6 +12,7 @@ from itertools import chain
 from time import monotonic
 from typing import Any, TypeVar
 
+from gradkern.call import Refusal
 from gradkern.cuda.compile_ahead import compile_ahead
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, identity
 from gradkern.cuda.dry_run import DryRunDevice
@@ -19,7 +20,7 @@ from gradkern.errors import GradkernError
 from gradkern.policy import Policy, searching
 from gradkern.search import history, store
 from gradkern.search.bench import Bench, CudaBench
-from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.candidate import Candidate
 from gradkern.search.dry_run import Untried, ask_for_candidates, specs_of
 from gradkern.search.limits import Limits, ready
 from gradkern.search.progress import progress
@@ -54,7 +55,7 @@ class Choice:
     policy: Policy | None = None
 
     def smaller(self) -> Choice:
-        """The next of the ranking, or of all candidates, with a smaller workspace. Raises Unfit if there is none."""
+        """The next of the ranking, or of all candidates, with a smaller workspace. Raises Refusal if there is none."""
         limit = self.candidate.workspace - 1
         if self.policy is not None and limit >= 0:
             return replace(self, candidate=_first_ready(self.task, self.policy, limit))
@@ -70,7 +71,7 @@ def choose(
     seconds: float = 3.0,
     open_bench: OpenBench = CudaBench,
 ) -> Choice:
-    """The winner for a task. Raises Unfit, with every reason, if no candidate is left.
+    """The winner for a task. Raises Refusal, with every reason, if no candidate is left.
 
     pin      the name of a candidate to use without a search
     seconds  time limit of a search
@@ -134,7 +135,7 @@ def workspace_limit(policy: Policy, device: Device) -> int:
 def _version(source: Source) -> str:
     try:
         return source.version()
-    except (ImportError, PackageNotFoundError, GradkernError, Unfit) as error:
+    except (ImportError, PackageNotFoundError, GradkernError, Refusal) as error:
         return f"not there: {type(error).__name__}"
 
 
@@ -144,7 +145,7 @@ def _stored_choice(task: Task, key: str, limit: int) -> Choice | None:
         return None
     try:
         return Choice(task, _rebuilt(task, [each for each in result.ranking if each.workspace <= limit]), result)
-    except Unfit:
+    except Refusal:
         return None  # the winner does not run any more: search again
 
 
@@ -156,9 +157,9 @@ def _rebuilt(task: Task, ranking: list[Measurement]) -> Candidate:
             candidate = task.source(each.source).rebuild(each.recipe)
             candidate.prepare()
             return candidate
-        except (Unfit, GradkernError, ImportError, StopIteration) as error:
+        except (Refusal, GradkernError, ImportError, StopIteration) as error:
             reasons[each.name] = str(error)
-    raise Unfit(joined_reasons(reasons))
+    raise Refusal(joined_reasons(reasons))
 
 
 def _dry_run(task: Task, policy: Policy, device: DryRunDevice, pin: str | None) -> Candidate:
@@ -169,7 +170,7 @@ def _dry_run(task: Task, policy: Policy, device: DryRunDevice, pin: str | None) 
     winner = result.ranking[0]
     source = task.source(winner.source)
     if isinstance(source, ModuleSource) and source.compiles:
-        with contextlib.suppress(Unfit, GradkernError, ImportError):
+        with contextlib.suppress(Refusal, GradkernError, ImportError):
             source.rebuild(winner.recipe).prepare()
     return Untried()
 
@@ -224,9 +225,9 @@ def _first_ready(task: Task, policy: Policy, limit: int) -> Candidate:
     for candidate in _all(task, reasons):
         try:
             return ready(candidate, policy, limit)
-        except (Unfit, GradkernError) as error:
+        except (Refusal, GradkernError) as error:
             reasons[candidate.name] = str(error)
-    raise Unfit(joined_reasons(reasons))
+    raise Refusal(joined_reasons(reasons))
 
 
 def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -> Candidate:
@@ -243,11 +244,11 @@ def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -
         if candidate.name == name:
             try:
                 return ready(candidate, policy, limit)
-            except (Unfit, GradkernError) as error:
-                raise Unfit(f"kernel {name!r} was asked for: {error}") from error
+            except (Refusal, GradkernError) as error:
+                raise Refusal(f"kernel {name!r} was asked for: {error}") from error
         names.append(candidate.name)
     names = list(dict.fromkeys([*(each.name for each in ranking), *names]))
-    raise Unfit(f"has no kernel {name!r}; it has {', '.join(names) or joined_reasons(reasons)}")
+    raise Refusal(f"has no kernel {name!r}; it has {', '.join(names) or joined_reasons(reasons)}")
 
 
 def _all(task: Task, reasons: dict[str, str]) -> Iterator[Candidate]:
@@ -260,5 +261,5 @@ def _of_each_source(
     for source in task.sources:
         try:
             yield from filter(None, ask(source))
-        except (Unfit, GradkernError, ImportError) as error:
+        except (Refusal, GradkernError, ImportError) as error:
             reasons[source.name] = str(error)

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
+from gradkern.call import Refusal
 from gradkern.cublas import library
 from gradkern.cublas.product import Batch, Gemm, Matrix, Product, gemms
 from gradkern.cuda.device import Device
 from gradkern.errors import ProviderError
-from gradkern.search.candidate import Unfit
 
 PLAIN = Product(3, 4, 5, Matrix(0, 0, 5, 1), Matrix(1, 0, 4, 1), Matrix(2, 0, 4, 1), "float32", "float32")
 
@@ -70,7 +70,7 @@ def test_a_failure_says_what_was_done_and_keeps_the_librarys_words() -> None:
 def test_without_the_bindings_no_product_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nvmath.bindings", None)
     library.bindings.cache_clear()
-    with pytest.raises(Unfit, match="cuBLAS cannot be loaded"):
+    with pytest.raises(Refusal, match="cuBLAS cannot be loaded"):
         library.bindings()
 
 
@@ -122,10 +122,10 @@ def test_batches_that_continue_one_another_are_one_call() -> None:
 
 @pytest.mark.parametrize("strides", [(2, 2), (0, 1), (3, 1)])
 def test_a_result_that_is_no_matrix_does_not_fit(strides: tuple[int, int]) -> None:
-    with pytest.raises(Unfit, match="no matrix"):
+    with pytest.raises(Refusal, match="no matrix"):
         Gemm(Product(3, 4, 5, PLAIN.left, PLAIN.right, Matrix(2, 0, *strides), "float32", "float32"), None)
 
 
 def test_a_sum_of_no_terms_does_not_fit() -> None:
-    with pytest.raises(Unfit, match="nothing to multiply"):
+    with pytest.raises(Refusal, match="nothing to multiply"):
         list(gemms(Product(3, 4, 0, PLAIN.left, PLAIN.right, PLAIN.result, "float32", "float32")))

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 import gradkern
-from gradkern.call import Call, Tensor
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.cli.catalogue import calls
 from gradkern.cli.sizes import wanted_of
 from gradkern.cublas.library import bindings
@@ -29,7 +29,6 @@ from gradkern.errors import GradkernError
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search import store, tuner
-from gradkern.search.candidate import Unfit
 from gradkern.search.dry_run import specs_of
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import ModuleSource, Task
@@ -104,7 +103,7 @@ def test_where_a_search_would_be_made_all_of_gradkerns_own_candidates_are_asked_
 def test_what_surrounds_matrix_products_is_asked_for_where_cublas_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nvmath.bindings.cublas", None)
     bindings.cache_clear()
-    with pytest.raises(Unfit, match="cuBLAS cannot be loaded"):
+    with pytest.raises(Refusal, match="cuBLAS cannot be loaded"):
         bindings()
     sizes = {"N": 2, "C": 64, "M": 64, "C_per_group": 64, "spatial": [8, 8], "kernel": [3, 3], "out": [6, 6]}
     assert "gradkern.ops.conv.cuda.gemm.im2col_kernel:build" in builders({"op": "ConvGrad", "axes": sizes})

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from helpers.driver import driver
 
+from gradkern.call import Refusal
 from gradkern.cuda import torch_memory
 from gradkern.cuda.device import Device, OutOfMemoryError
 from gradkern.cuda.torch_memory import LARGE, borrow
 from gradkern.errors import ProviderError
 from gradkern.search import plan as search_plan
-from gradkern.search.candidate import Unfit
 from gradkern.search.plan import SearchPlan
 
 DEVICE = Device(1, (9, 0), 132, 232448)
@@ -89,7 +89,7 @@ class Fake:
 
     def smaller(self) -> Fake:
         if len(self.workspaces) < 2:
-            raise Unfit("it is the smallest")
+            raise Refusal("it is the smallest")
         return Fake(*self.workspaces[1:])
 
     def of_call(self) -> Any:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import gradkern.ops.conv.cuda.cudnn as cudnn
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import library
 from gradkern.ops.conv.cuda import channels_last
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.policy import Policy
-from gradkern.search.candidate import Candidate, Unfit
+from gradkern.search.candidate import Candidate
 from gradkern.search.limits import ready
 from helpers import stub_driver
 from helpers.cudnn_conv import Case
@@ -73,7 +74,7 @@ def _answer(case: Case, most_variations: int) -> dict[str, Any]:
     problem = case.problem()
     try:
         found = list(cudnn.candidates(problem, H200))
-    except Unfit as unfit:
+    except Refusal as unfit:
         return {"unfit": str(unfit), "on copies": _on_copies(problem)}
     answer: dict[str, Any] = {"candidates": [_facts(each) for each in found]}
     again = [cudnn.rebuild(problem, H200, json.loads(json.dumps(each.recipe))) for each in (found[0], found[-1])]
@@ -98,7 +99,7 @@ def _on_copies(problem: Problem) -> list[dict[str, Any]]:
     """The candidates for channels-last copies; the copies themselves need a device."""
     try:
         found = list(channels_last.candidates(problem, H200))
-    except Unfit:
+    except Refusal:
         return []
     facts = [{**_facts(each.inner), "name": each.name, "notes": sorted(each.notes)} for each in found]
     for each in (found[0], found[-1]):
@@ -115,7 +116,7 @@ def _admits(policy: Policy, candidate: cudnn.CudnnCandidate) -> bool:
     limit = 1 << 34 if policy.workspace_limit is None else policy.workspace_limit
     try:
         ready(candidate, policy, limit)
-    except Unfit:
+    except Refusal:
         return False
     return True
 
@@ -124,7 +125,7 @@ def _facts(candidate: Candidate) -> dict[str, Any]:
     refused = None
     try:
         candidate.prepare()
-    except Unfit as unfit:
+    except Refusal as unfit:
         refused = str(unfit)
     return {
         "name": candidate.name,

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.errors import ProviderError
-from gradkern.search.candidate import Unfit
 from gradkern.search.crosscheck import Difference
 from gradkern.search.task import Task
 
@@ -51,7 +50,7 @@ class FakeCandidate:
         if self.bench is not None:
             self.bench.now += self.compiling
         if self.unfit:
-            raise Unfit(self.unfit)
+            raise Refusal(self.unfit)
 
     def __call__(self, *_: Any, **__: Any) -> None:
         raise AssertionError("only a bench runs a fake")
@@ -74,7 +73,7 @@ class FakeSource:
         every = [*self.held, *(each for one in self.held for each in one.variants)]
         found = [each for each in every if each.name == recipe["name"]]
         if not found:
-            raise Unfit("it is gone")
+            raise Refusal("it is gone")
         return found[0]
 
     def named(self, name: str) -> FakeCandidate | None:

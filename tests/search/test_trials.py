@@ -3,9 +3,9 @@
 import pytest
 from helpers.fake_candidates import UNWRITTEN, FakeBench, FakeCandidate, FakeSource, task
 
+from gradkern.call import Refusal
 from gradkern.errors import ProviderError
 from gradkern.policy import Policy
-from gradkern.search.candidate import Unfit
 from gradkern.search.limits import Limits
 from gradkern.search.trials import Trials, joined_reasons
 
@@ -307,7 +307,7 @@ def test_where_none_is_near_enough_the_nearest_is_taken_but_nothing_wrong():
     made, _ = tried(candidates, reference=1.0)
     assert names(made.ranking) == ["y"]
     assert reasons(made)["z"] == "its result is 2.0e+00 away from float64"
-    with pytest.raises(Unfit, match="no majority of results agrees"):
+    with pytest.raises(Refusal, match="no majority of results agrees"):
         tried((FakeCandidate("x", result=2.0), FakeCandidate("y", result=3.0)), reference=1.0)
 
 
@@ -354,13 +354,13 @@ def test_two_of_one_origin_are_no_majority():
 
 
 def test_without_a_majority_nothing_wins_and_the_error_says_who_differs():
-    with pytest.raises(Unfit, match="no majority of results agrees: a; b"):
+    with pytest.raises(Refusal, match="no majority of results agrees: a; b"):
         tried((FakeCandidate("a"), FakeCandidate("b", result=2.0)))
 
 
 def test_a_majority_that_is_lost_to_what_compiles_is_none():
     late = FakeCandidate("late", 1e-4, "jit", result=5.0, notes=frozenset({"compiles"}))
-    with pytest.raises(Unfit, match="no majority of results agrees: a; jit"):
+    with pytest.raises(Refusal, match="no majority of results agrees: a; jit"):
         tried((FakeCandidate("a"), late))
 
 
@@ -386,7 +386,7 @@ def test_no_candidate_left_is_an_error_with_every_reason_told_once():
         FakeCandidate("b", unfit="too old"),
         FakeCandidate("c", workspace=7),
     )
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(Refusal) as caught:
         tried(candidates, workspace=5)
     assert str(caught.value) == "a and 1 more: too old; c: it needs a workspace of 7 bytes; 5 are allowed"
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from helpers.fake_candidates import DEVICE, FakeBench, FakeCandidate, FakeSource, task
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import OutOfMemoryError
 from gradkern.policy import Policy
 from gradkern.search import history, store
 from gradkern.search import tuner as choosing
-from gradkern.search.candidate import Unfit
 from gradkern.search.tuner import choose, stored
 
 POLICY = Policy("exhaustive", workspace_limit=1000)
@@ -130,7 +130,7 @@ def test_when_none_of_the_ranking_can_be_made_again_it_is_searched_again(look, b
 def test_a_workspace_that_cannot_be_had_means_the_next_candidate(look):
     choice = look(task((A, B)))
     assert choice.smaller().candidate is A
-    with pytest.raises(Unfit):
+    with pytest.raises(Refusal):
         choice.smaller().smaller()
 
 
@@ -140,7 +140,7 @@ def test_without_a_search_too_a_workspace_that_cannot_be_had_means_another_candi
     choice = look(task((large, small)), replace(POLICY, search=search), open_bench=refuse)
     assert choice.candidate is large
     assert choice.smaller() == replace(choice, candidate=small)
-    with pytest.raises(Unfit):
+    with pytest.raises(Refusal):
         choice.smaller().smaller()
 
 
@@ -226,31 +226,31 @@ def test_a_variation_whose_name_says_all_can_be_pinned_before_any_search(look):
     held = replace(B, variants=(variant, odd))
     told, untold = FakeSource("library", (A, held), says_all="b"), FakeSource("library", (A, held))
     assert look(task(told), pin="b2", open_bench=refuse).candidate is variant
-    with pytest.raises(Unfit, match="kernel 'b3' was asked for: it has too few"):
+    with pytest.raises(Refusal, match="kernel 'b3' was asked for: it has too few"):
         look(task(told), pin="b3")
-    with pytest.raises(Unfit, match="has no kernel 'b2'; it has a, b"):
+    with pytest.raises(Refusal, match="has no kernel 'b2'; it has a, b"):
         look(task(untold), pin="b2")
 
 
 def test_an_unknown_pin_lists_the_names(look):
-    with pytest.raises(Unfit, match=r"^has no kernel 'c'; it has a, b$"):
+    with pytest.raises(Refusal, match=r"^has no kernel 'c'; it has a, b$"):
         look(task((A, B)), pin="c")
 
 
 def test_a_name_that_a_library_does_not_know_lists_the_names(look, monkeypatch):
     def named(self, name):
-        raise Unfit("no such engine")
+        raise Refusal("no such engine")
 
     monkeypatch.setattr(FakeSource, "named", named)
-    with pytest.raises(Unfit, match=r"^has no kernel 'c'; it has a, b$"):
+    with pytest.raises(Refusal, match=r"^has no kernel 'c'; it has a, b$"):
         look(task((A, B)), pin="c")
 
 
 def test_a_pin_that_the_policy_forbids_says_why(look):
     fast = FakeCandidate("fast", notes=frozenset({"tf32"}))
-    with pytest.raises(Unfit, match="kernel 'fast' was asked for: it multiplies in TF32"):
+    with pytest.raises(Refusal, match="kernel 'fast' was asked for: it multiplies in TF32"):
         look(task((fast, A)), replace(POLICY, allow_tf32=False), pin="fast")
-    with pytest.raises(Unfit, match="kernel 'b' was asked for: it needs a workspace of 500 bytes; 10 are allowed"):
+    with pytest.raises(Refusal, match="kernel 'b' was asked for: it needs a workspace of 500 bytes; 10 are allowed"):
         look(task((A, B)), replace(POLICY, workspace_limit=10), pin="b")
 
 

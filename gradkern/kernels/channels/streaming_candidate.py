@@ -10,7 +10,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.scratch import scratch
 from gradkern.kernels.channels.streaming_plan import StreamingPlan, plan
 from gradkern.policy import Policy
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Note
 
 __all__ = ["StreamingCandidate"]
 
@@ -58,21 +58,18 @@ class StreamingCandidate:
             return
         data = next(self._call.inputs[name] for name in ("dY", "X") if name in self._call.inputs)
         is_channel_axis = [axis == 1 for axis in range(len(data.shape))]
-        try:
-            made = plan(
-                self._call,
-                self._names,
-                is_channel_axis,
-                None,
-                self._elements,
-                self.launches,
-                self._settings,
-                activation=self._activation,
-            )
-        except Refusal as refusal:
-            raise Unfit(str(refusal)) from refusal
+        made = plan(
+            self._call,
+            self._names,
+            is_channel_axis,
+            None,
+            self._elements,
+            self.launches,
+            self._settings,
+            activation=self._activation,
+        )
         if not isinstance(made, StreamingPlan):
-            raise Unfit(f"{self.origin} takes no empty arrays")
+            raise Refusal(f"{self.origin} takes no empty arrays")
         self.plan, self.workspace = made, made.scratch
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.strides import c_strides, end_to_end
 
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
@@ -26,7 +26,6 @@ from gradkern.kernels.channels.channels_last_config import (
 )
 from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
-from gradkern.search.candidate import Unfit
 
 H200 = Device(0, (9, 0), 132, 232448)
 CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # as the driver says of an H200
@@ -121,7 +120,7 @@ def test_a_search_tries_the_two_that_should_take_least_time() -> None:
 def test_a_recipe_gives_the_candidate_again() -> None:
     for candidate in persistent.candidates(problem(), H200):
         assert persistent.rebuild(problem(), H200, candidate.recipe).name == candidate.name
-    with pytest.raises(Unfit, match="no channel fits 3 blocks"):
+    with pytest.raises(Refusal, match="no channel fits 3 blocks"):
         persistent.rebuild(problem(), H200, {"cluster_size": 3, "vectors": 1})
 
 
@@ -134,7 +133,7 @@ def test_a_recipe_gives_the_candidate_again() -> None:
     ],
 )
 def test_what_it_cannot_take_is_refused_with_the_reason(given: Problem, reason: str) -> None:
-    with pytest.raises(Unfit, match=reason):
+    with pytest.raises(Refusal, match=reason):
         persistent.candidates(given, H200)
 
 
@@ -142,10 +141,10 @@ def test_activations_are_known_where_x_tells_their_derivative() -> None:
     X, vector = tensor((16, 64, 7, 7)), tensor((64,), "float32")
     names = [each.name for each in persistent.candidates(problem(activation="relu", B=vector), H200)]
     assert names == [each.name for each in persistent.candidates(problem(), H200)]
-    with pytest.raises(Unfit, match="it knows no second gradient, no residual and no activation that Y tells"):
+    with pytest.raises(Refusal, match="it knows no second gradient, no residual and no activation that Y tells"):
         persistent.candidates(problem(activation="relu", Y=X), H200)
     first = Tensor(X.dtype, X.shape, c_strides(X.shape, 2), 16)
-    with pytest.raises(Unfit, match="in C order it knows no activation; dY: it does not lie end to end"):
+    with pytest.raises(Refusal, match="in C order it knows no activation; dY: it does not lie end to end"):
         persistent.candidates(problem(activation="relu", B=vector, dY=first, X=first, dX=first), H200)
 
 

@@ -21,12 +21,11 @@ from helpers.library_handles import none_yet
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cudnn import device, library, tensor
 from gradkern.cudnn.library import CudnnError
 from gradkern.ops.batch_norm.cuda import cudnn, cudnn_calls
-from gradkern.search.candidate import Unfit
 from gradkern.search.task import ModuleSource, Task
 from gradkern.search.tuner import candidate_names
 
@@ -296,13 +295,13 @@ def test_vectors_with_gaps_or_at_odd_addresses_are_copied(
 def test_a_reserve_space_that_only_a_forward_pass_can_fill_rules_the_route_out(fake: FakeCudnn) -> None:
     fake.reserve = 4096
     for candidate in older(NormCase((4, 8, 3, 3), layout="last")):
-        with pytest.raises(Unfit, match="4,096 bytes of reserve space, and only a forward pass can fill it"):
+        with pytest.raises(Refusal, match="4,096 bytes of reserve space, and only a forward pass can fill it"):
             candidate.prepare()
 
 
 def test_the_extended_function_gets_no_arrays_at_odd_addresses(fake: FakeCudnn) -> None:
     for candidate in older(NormCase((4, 8, 3, 3), layout="last", alignment=4)):
-        with pytest.raises(Unfit, match="multiples of 16 bytes"):
+        with pytest.raises(Refusal, match="multiples of 16 bytes"):
             candidate.prepare()
 
 
@@ -322,9 +321,9 @@ def test_a_search_has_them_from_the_module_by_its_name_and_again_by_their_recipe
     (candidate,) = source.candidates()
     assert source.rebuild(candidate.recipe).name == candidate.name
     assert list(source.variations(candidate)) == []
-    with pytest.raises(Unfit, match="no layout 'NHWC'"):
+    with pytest.raises(Refusal, match="no layout 'NHWC'"):
         source.rebuild({**candidate.recipe, "layout": "NHWC"})
-    with pytest.raises(Unfit, match="graph is not used"):  # of a search by an earlier gradkern
+    with pytest.raises(Refusal, match="graph is not used"):  # of a search by an earlier gradkern
         source.rebuild({**candidate.recipe, "route": "graph"})
 
 
@@ -374,7 +373,7 @@ def test_a_pinned_mode_leaves_one_candidate(mode: Any) -> None:
 )
 def test_what_cudnn_does_not_take_is_refused_with_the_reason(words: str, change: dict[str, Any]) -> None:
     problem = replace(NormCase((8, 16, 5, 5)), **change).problem()
-    with pytest.raises(Unfit, match=words):
+    with pytest.raises(Refusal, match=words):
         list(cudnn.candidates(problem, H200))
 
 

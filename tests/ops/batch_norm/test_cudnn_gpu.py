@@ -110,15 +110,15 @@ class Arrays:
 
 def ready(case: NormCase) -> list[CudnnCandidate]:
     """The candidates that can run."""
+    from gradkern.call import Refusal
     from gradkern.cuda.device import get_device
     from gradkern.ops.batch_norm.cuda.cudnn import candidates
-    from gradkern.search.candidate import Unfit
 
     found = []
     for candidate in candidates(case.problem(), get_device(0)):
         try:
             candidate.prepare()
-        except Unfit as unfit:
+        except Refusal as unfit:
             print(candidate.name, "is unfit:", unfit)
             continue
         if candidate.workspace <= WORKSPACE:

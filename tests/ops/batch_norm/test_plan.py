@@ -18,7 +18,6 @@ from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda import streaming
 from gradkern.policy import Policy
 from gradkern.search import plan as search_plan
-from gradkern.search.candidate import Unfit
 from gradkern.search.tuner import Choice
 from gradkern.strides import c_strides, end_to_end
 
@@ -180,7 +179,7 @@ def test_an_output_that_overlaps_itself_is_refused(search: Search) -> None:
 
 def test_no_candidate_left_is_a_refusal_with_the_reasons(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*_: Any, **__: Any) -> Choice:
-        raise Unfit("cudnn: too old")
+        raise Refusal("cudnn: too old")
 
     monkeypatch.setattr(batch_norm, "choose", none_left)
     with pytest.raises(Refusal, match="cudnn: too old"):

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.call import Call, Tensor
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.channels import streaming_candidate as channel_candidate
@@ -17,7 +17,6 @@ from gradkern.kernels.channels import streaming_plan
 from gradkern.ops.batch_norm.cuda import streaming, sync
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.policy import Policy
-from gradkern.search.candidate import Unfit
 
 COUNTER, WORKSPACE = 7, 1 << 20
 SUMS = ("dScale", "dBias")
@@ -130,7 +129,7 @@ def test_channels_last_is_taken_as_it_lies(device: Device) -> None:
 )
 def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device, data: np.ndarray) -> None:
     for candidate in streaming.candidates(problem("dX", data=data), device):
-        with pytest.raises(Unfit):
+        with pytest.raises(Refusal):
             candidate.prepare()
 
 

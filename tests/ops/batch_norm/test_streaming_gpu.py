@@ -133,15 +133,15 @@ def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], last: bool, l
 
 
 def test_empty_arrays_and_arrays_with_gaps_are_unfit() -> None:
+    from gradkern.call import Refusal
     from gradkern.cuda.device import get_device
     from gradkern.ops.batch_norm.cuda.problem import Problem
     from gradkern.ops.batch_norm.cuda.streaming import candidates
-    from gradkern.search.candidate import Unfit
 
     parameter = Tensor(np.dtype(f), (6,), (4,), 16)
     for data in (Tensor(np.dtype(f), (0, 6, 4), (96, 16, 4), 16), Tensor(np.dtype(f), (5, 6, 4), (192, 32, 8), 16)):
         for candidate in candidates(Problem(data, data, parameter, parameter, parameter, data), get_device(0)):
-            with pytest.raises(Unfit):
+            with pytest.raises(Refusal):
                 candidate.prepare()
 
 

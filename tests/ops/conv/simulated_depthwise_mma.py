@@ -9,12 +9,12 @@ from helpers.depthwise import Depthwise, arguments, make, refused_on_tensor_core
 from helpers.guarded import Guarded
 from helpers.tolerance import assert_close
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.depthwise.mma_config import MmaConfig
 from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
 from gradkern.ops.conv.cuda.depthwise.mma_tiling import configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
-from gradkern.search.candidate import Unfit
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 b, h = "bfloat16", "float16"
@@ -90,10 +90,10 @@ def test_planes_of_two_columns() -> None:
     ids=str,
 )
 def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
-    with pytest.raises(Unfit, match="tensor cores"):
+    with pytest.raises(Refusal, match="tensor cores"):
         made(case)
     older = Device(0, (7, 5), 40, 65536)
-    with pytest.raises(Unfit, match="tensor cores"):
+    with pytest.raises(Refusal, match="tensor cores"):
         next(configs(DepthwiseProblem.of(make(same(3, 2, 8, (6, 6)))[0]), older))
 
 

@@ -9,12 +9,12 @@ from helpers.depthwise import Depthwise, arguments, make, refused_on_tensor_core
 from helpers.guarded import Guarded
 from helpers.tolerance import assert_close
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
 from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
 from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
-from gradkern.search.candidate import Unfit
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 EACH = pytest.mark.parametrize("gradient", ["dX", "Y"])
@@ -90,8 +90,8 @@ def test_every_window_and_pads_on_one_side_and_images_apart(gradient: str, taps:
     ids=str,
 )
 def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
-    with pytest.raises(Unfit, match="tensor cores"):
+    with pytest.raises(Refusal, match="tensor cores"):
         made(case)
     older = Device(0, (7, 5), 40, 65536)
-    with pytest.raises(Unfit, match="tensor cores"):
+    with pytest.raises(Refusal, match="tensor cores"):
         next(output_configs(DepthwiseProblem.of(make(same("dX", 3, 2, 8, (6, 6)))[0]), older))

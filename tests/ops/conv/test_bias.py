@@ -11,14 +11,13 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from helpers.conv_problems import conv_problem
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.compile import compile_kernel
 from gradkern.cuda.device import Device
 from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS
 from gradkern.ops.conv.cuda import bias
 from gradkern.ops.conv.cuda.problem import BiasProblem
-from gradkern.search.candidate import Unfit
 
 
 def tensor(array: np.ndarray) -> Tensor:
@@ -74,11 +73,11 @@ def test_its_kernel_compiles_and_asks_for_scratch_memory(device: Device, last: b
 def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device) -> None:
     for dY in (np.empty((4, 8, 6, 6), "float32")[..., ::2], np.empty((0, 8, 6, 6), "float32")):
         (candidate,) = bias.candidates(problem(dY), device)
-        with pytest.raises(Unfit):
+        with pytest.raises(Refusal):
             candidate.prepare()
 
 
 def test_other_gradients_are_unfit(device: Device) -> None:
     dY = tensor(np.empty((2, 4, 3), "float32"))
-    with pytest.raises(Unfit, match="dB"):
+    with pytest.raises(Refusal, match="dB"):
         next(bias.candidates(conv_problem("dX", dY, dY, dY), device))

@@ -17,14 +17,14 @@ from helpers.cudnn_conv import Case, Geometry
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.ops.conv.cuda import channels_last
 from gradkern.ops.conv.cuda import plan as conv_plan
 from gradkern.ops.conv.cuda.channels_last import ChannelsLastCandidate
 from gradkern.ops.conv.cuda.problem import Problem
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Note
 from gradkern.strides import channels_last as is_channels_last
 
 DEVICE = Device(0, (9, 0), 132, 232448)
@@ -161,9 +161,9 @@ def test_it_is_a_source_where_tensor_cores_want_another_order(
 @pytest.mark.parametrize(("dtype", "layout"), [("float16", "last"), ("float64", "first")])
 def test_a_recipe_of_another_problem_is_refused(dtype: str, layout: Any) -> None:
     problem = Case("dX", IMAGES, dtype, layout).problem()
-    with pytest.raises(Unfit, match="channels-last"):
+    with pytest.raises(Refusal, match="channels-last"):
         channels_last.rebuild(problem, DEVICE, {"layout": "NCHW", "engine": 1, "knobs": []})
-    with pytest.raises(Unfit, match="channels-last"):
+    with pytest.raises(Refusal, match="channels-last"):
         next(channels_last.candidates(problem, DEVICE))
 
 

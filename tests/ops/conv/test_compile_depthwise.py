@@ -132,8 +132,8 @@ def test_on_tensor_cores_every_product_is_one_instruction_and_all_stays_in_regis
 
 def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    from gradkern.call import Refusal
     from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates, mma_output_candidates
-    from gradkern.search.candidate import Unfit
 
     device = Device(0, (9, 0), 132, SHARED_MEMORY[9, 0])
     for case, module, number in (
@@ -149,5 +149,5 @@ def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
         for each in found:
             again = module.rebuild(problem, device, json.loads(json.dumps(each.recipe)))
             assert (again.name, again.config) == (each.name, each.config)
-    with pytest.raises(Unfit, match="64 channels"):
+    with pytest.raises(Refusal, match="64 channels"):
         mma_candidates.rebuild(problem, device, {"channels": 64})

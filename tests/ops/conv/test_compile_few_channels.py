@@ -80,13 +80,13 @@ def test_how_many_filters_a_block_has(case: int, capability: tuple[int, int], fi
     ids=lambda each: each if isinstance(each, str) else "-".join(each),
 )
 def test_what_has_no_kernel_says_why(changed: dict[str, Any], words: str) -> None:
+    from gradkern.call import Refusal
     from gradkern.ops.conv.cuda.few_channels.candidates import config_of
-    from gradkern.search.candidate import Unfit
 
     usual = FewChannels(2, 3, 16, (16, 16), (3, 3), (1, 1), (1, 1, 1, 1), "float16")
     device = Device(0, (9, 0), 132, SHARED_MEMORY[9, 0])
     assert config_of(make(usual)[0], device).place_tiles == 2
-    with pytest.raises(Unfit, match=words):
+    with pytest.raises(Refusal, match=words):
         config_of(make(replace(usual, **changed))[0], device)
-    with pytest.raises(Unfit, match="this device"):
+    with pytest.raises(Refusal, match="this device"):
         config_of(make(usual)[0], Device(0, (7, 5), 40, SHARED_MEMORY[7, 5]))

@@ -94,15 +94,15 @@ class Arrays:
 
 def ready(problem: Problem, module: str = "cudnn") -> list[CudnnCandidate]:
     """The candidates that can run; those that add up in less than float32 are never chosen, and left out."""
+    from gradkern.call import Refusal
     from gradkern.cuda.device import get_device
-    from gradkern.search.candidate import Unfit
 
     found = []
     candidates = import_module(f"gradkern.ops.conv.cuda.{module}").candidates
     for candidate in candidates(problem, get_device(0)):
         try:
             candidate.prepare()
-        except Unfit:
+        except Refusal:
             continue
         if candidate.workspace <= WORKSPACE and "reduced_precision" not in candidate.notes:
             found.append(candidate)

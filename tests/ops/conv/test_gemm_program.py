@@ -14,9 +14,9 @@ from helpers.conv_gemm import DEVICE, Host, Shape, defined, setting
 from helpers.conv_problems import conv_problem
 from helpers.tolerance import assert_close
 
+from gradkern.call import Refusal
 from gradkern.ops.conv.cuda.gemm import candidates
 from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
-from gradkern.search.candidate import Unfit
 
 NHWC = ("nhwc", "nhwc", "nhwc")
 SHAPES = [
@@ -63,7 +63,7 @@ def run(shape: Shape, gradient: str, way: GemmAlgorithm, dtype: str = "float32",
     given = setting(shape, gradient, dtype, offset=offset)
     try:
         program = candidates._program(given.problem, DEVICE, way)
-    except Unfit:
+    except Refusal:
         return False
     host = Host(given, program.scratch, lambda *_: None)
     host.move = defined(host.memory, dtype)
@@ -148,7 +148,7 @@ def test_offsets_beyond_32_bits_stay_whole() -> None:
     W = Tensor(np.dtype("float32"), (2, 2, 3, 3), (72, 36, 12, 4), 16)
     ones = (1, 1)
     problem = conv_problem("dW", described, described, W, 1, ones, ones, ones, ones)
-    with pytest.raises(Unfit, match="launches"):
+    with pytest.raises(Refusal, match="launches"):
         candidates._program(problem, DEVICE, GemmAlgorithm("columns", 32 << 20))
     program = candidates._program(problem, DEVICE, GemmAlgorithm("columns", 1 << 30))
     last = [step for step in program.steps if isinstance(step, Im2colStep) and step.config.kernel == "gather"][-1]

@@ -17,7 +17,6 @@ from gradkern.ops.conv import resolve
 from gradkern.ops.conv.cuda import plan as conv
 from gradkern.policy import Policy
 from gradkern.search import plan as search_plan
-from gradkern.search.candidate import Unfit
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.tuner import Choice
 from gradkern.strides import c_strides
@@ -77,7 +76,7 @@ class FakeChoice(Choice):
     def smaller(self) -> Choice:
         gradient, sizes = vars(self)["_rest"]
         if not sizes:
-            raise Unfit("there is no candidate")
+            raise Refusal("there is no candidate")
         return FakeChoice(self.task, gradient, sizes)
 
 
@@ -318,7 +317,7 @@ def test_a_zero_gradient_with_gaps_is_refused(search: Search) -> None:
 
 def test_no_candidate_left_is_a_refusal_with_the_reasons(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*_: Any, **__: Any) -> Choice:
-        raise Unfit("a and 3 more: too old")
+        raise Refusal("a and 3 more: too old")
 
     monkeypatch.setattr(conv, "choose", none_left)
     with pytest.raises(Refusal, match="a and 3 more: too old"):

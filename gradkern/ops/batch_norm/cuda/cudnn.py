@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device, activate
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
@@ -22,7 +22,7 @@ from gradkern.cudnn.library import CudnnError
 from gradkern.cudnn.library import version as library_version
 from gradkern.ops.batch_norm.cuda.cudnn_calls import Extended, Layout, Operands, Plain
 from gradkern.ops.batch_norm.cuda.problem import Problem
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Note
 from gradkern.strides import is_dense
 
 __all__ = ["CudnnCandidate", "candidates", "rebuild", "version"]
@@ -61,7 +61,7 @@ class CudnnCandidate:
         return dense and vector.dtype.name == self.problem.work
 
     def prepare(self) -> None:
-        """Finish plans, compile kernels. Raises Unfit with cuDNN's message."""
+        """Finish plans, compile kernels. Raises Refusal with cuDNN's message."""
         if self._is_ready:
             return
         try:
@@ -69,7 +69,7 @@ class CudnnCandidate:
                 self.route.prepare()
                 self._lay_out()
         except CudnnError as error:
-            raise Unfit(str(error)) from error
+            raise Refusal(str(error)) from error
         self._is_ready = True
 
     def _lay_out(self) -> None:
@@ -118,9 +118,9 @@ class CudnnCandidate:
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
-    """Every candidate once. Raises Unfit if cuDNN cannot describe the arrays, or for more than the plain gradient."""
+    """Every candidate once. Raises Refusal if cuDNN cannot describe the arrays, or for more than the plain gradient."""
     if not problem.plain:
-        raise Unfit("it has no activation, second gradient or residual here")
+        raise Refusal("it has no activation, second gradient or residual here")
     modes = list(BATCH_NORM_MODES) if problem.mode == "auto" else [problem.mode]
     if problem.mode == "auto" and problem.dtype == "float32" and problem.elements > _MOST_ADDED:
         modes.remove("spatial")
@@ -131,13 +131,13 @@ def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
-    """A candidate from its recipe. Raises Unfit if this cuDNN or this device does not take it."""
+    """A candidate from its recipe. Raises Refusal if this cuDNN or this device does not take it."""
     layout = next((layout for layout in _layouts(problem) if layout.name == recipe["layout"]), None)
     if layout is None:
-        raise Unfit(f"the arrays have no layout {recipe['layout']!r}")
+        raise Refusal(f"the arrays have no layout {recipe['layout']!r}")
     kind = {each.kind: each for each in (Plain, Extended)}.get(recipe["route"])
     if kind is None:
-        raise Unfit(f"cuDNN's {recipe['route']} is not used for batch norms")
+        raise Refusal(f"cuDNN's {recipe['route']} is not used for batch norms")
     return CudnnCandidate(problem, device, kind(problem, device, layout, recipe["mode"]))
 
 
@@ -150,15 +150,15 @@ def _layouts(problem: Problem) -> list[Layout]:
     """The layouts of the arrays for cuDNN: as they are, with two or three spatial axes, else with these merged into
     one. Arrays without spatial axes, or with one channel, are both channels-first and channels-last.
 
-    Raises Unfit if there is none.
+    Raises Refusal if there is none.
     """
     X = problem.X
     if problem.dtype not in DATA_TYPES:
-        raise Unfit(f"cuDNN has no batch norm of {problem.dtype}")
+        raise Refusal(f"cuDNN has no batch norm of {problem.dtype}")
     if problem.in_place:
-        raise Unfit("cuDNN does not say that dX may be written over dY or X")
+        raise Refusal("cuDNN does not say that dX may be written over dY or X")
     if not 0 < X.size <= _MOST_ELEMENTS:
-        raise Unfit(f"cuDNN takes arrays of 1 to {_MOST_ELEMENTS:,} elements; these have {X.size:,}")
+        raise Refusal(f"cuDNN takes arrays of 1 to {_MOST_ELEMENTS:,} elements; these have {X.size:,}")
     arrays = [each for name in _DATA if (each := getattr(problem, name)) is not None]
     spatial = range(2, len(X.shape))
     orders = {False: (0, 1, *spatial), True: (0, *spatial, 1)}
@@ -170,7 +170,7 @@ def _layouts(problem: Problem) -> list[Layout]:
             if len(X.shape) != 4:
                 layouts.append(Layout(_name("L", last), (*X.shape[:2], problem.positions, 1), last))
     if not layouts:
-        raise Unfit("the arrays are dense neither with channels first nor with channels last, or differ in it")
+        raise Refusal("the arrays are dense neither with channels first nor with channels last, or differ in it")
     return layouts
 
 

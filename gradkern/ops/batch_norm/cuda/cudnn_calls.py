@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cudnn.api import BATCH_NORM_ALONE, BATCH_NORM_MODES
 from gradkern.cudnn.device import handle
 from gradkern.cudnn.library import check, library
 from gradkern.cudnn.tensor import TensorDescriptor
 from gradkern.ops.batch_norm.cuda.problem import Problem
-from gradkern.search.candidate import Unfit
 from gradkern.strides import c_strides
 
 __all__ = ["Extended", "Layout", "Operands", "Plain"]
@@ -69,7 +69,7 @@ class Plain:
     spatial_persistent adds in scaled integers: it is faster, but according to the documentation it may overflow to
     infinity and NaN for large finite numbers where spatial does not.
 
-    `workspace` is known after `prepare`, that raises CudnnError or Unfit. Scale, statistics and the gradients of the
+    `workspace` is known after `prepare`, that raises CudnnError or Refusal. Scale, statistics and the gradients of the
     parameters are contiguous and have the type of the arithmetic.
     """
 
@@ -132,7 +132,7 @@ class Extended(Plain):
         status = lib.cudnnGetBatchNormalizationTrainingExReserveSpaceSize(*what, None, data, ctypes.byref(size))
         check(status, "asking for the size of a reserve space")
         if size.value:
-            raise Unfit(f"cuDNN wants {size.value:,} bytes of reserve space, and only a forward pass can fill it")
+            raise Refusal(f"cuDNN wants {size.value:,} bytes of reserve space, and only a forward pass can fill it")
         status = lib.cudnnGetBatchNormalizationBackwardExWorkspaceSize(
             *what, *(data, None, data, None, data), self._vector.pointer, None, ctypes.byref(size)
         )
@@ -159,4 +159,4 @@ def _check_aligned(problem: Problem, alignment: int) -> None:
     for name in ("dY", "X", "dX"):
         array = getattr(problem, name)
         if array is not None and array.alignment < alignment:
-            raise Unfit(f"{name}: its kernels want arrays at multiples of {alignment} bytes")
+            raise Refusal(f"{name}: its kernels want arrays at multiples of {alignment} bytes")

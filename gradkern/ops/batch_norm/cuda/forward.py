@@ -16,7 +16,6 @@ from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda.forward_reference import elements
 from gradkern.ops.batch_norm.cuda.plan import BatchNormPlan
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem
-from gradkern.search.candidate import Unfit
 from gradkern.search.store import SearchResult
 from gradkern.search.task import ModuleSource, Task
 from gradkern.search.tuner import candidate_names, choose, stored
@@ -39,10 +38,7 @@ def plan(call: Call) -> BatchNormPlan | EmptyBatchPlan:
     device = device_of(call)
     if not call.inputs["X"].size or not call.outputs:
         return EmptyBatchPlan.of(call, device)
-    try:
-        return BatchNormPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel), _ALL)
-    except Unfit as unfit:
-        raise Refusal(str(unfit)) from unfit
+    return BatchNormPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel), _ALL)
 
 
 def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:

@@ -16,7 +16,7 @@ from gradkern.kernels.channels.channels_last_plan import channels_last_plan, fit
 from gradkern.kernels.channels.persistent_plan import Named, persistent_plan, resident_configs
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
-from gradkern.search.candidate import Note, Unfit, with_recipe
+from gradkern.search.candidate import Note, with_recipe
 
 __all__ = ["OWN_KERNELS", "PersistentCandidate", "candidates", "comes_first", "rebuild"]
 
@@ -29,8 +29,8 @@ _CERTAIN = 1.25  # predicted ratio of the streaming kernel's time, at least, for
 
 
 def candidates(problem: Problem, device: Device) -> list[PersistentCandidate]:
-    """The kernel for the order of the array, in the fastest predicted configs. Raises Unfit, with the reasons, if there
-    is none.
+    """The kernel for the order of the array, in the fastest predicted configs. Raises Refusal, with the reasons, if
+    there is none.
     """
     return _fitting(problem, device)[:_TRIED]
 
@@ -39,7 +39,7 @@ def comes_first(problem: Problem, device: Device) -> bool:
     """Whether it should be faster than the streaming kernel, and so serve calls until a search."""
     try:
         first = _fitting(problem, device)[0]
-    except Unfit:
+    except Refusal:
         return False
     return first.should_be_faster
 
@@ -66,10 +66,7 @@ class PersistentCandidate:
 
     def prepare(self) -> None:
         if self.alone is None:
-            try:
-                self.alone = self._make()
-            except Refusal as refusal:
-                raise Unfit(str(refusal)) from refusal
+            self.alone = self._make()
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self.alone is None:
@@ -79,14 +76,14 @@ class PersistentCandidate:
 
 def _fitting(problem: Problem, device: Device) -> list[PersistentCandidate]:
     if not problem.activation_recomputable:
-        raise Unfit("it knows no second gradient, no residual and no activation that Y tells")
+        raise Refusal("it knows no second gradient, no residual and no activation that Y tells")
     reasons: list[str] = []
     for of_order in (_channels_first, _channels_last):
         try:
             return list(of_order(problem, device))
         except Refusal as refusal:
             reasons.append(str(refusal))
-    raise Unfit("; ".join(dict.fromkeys(reasons)))
+    raise Refusal("; ".join(dict.fromkeys(reasons)))
 
 
 def _channels_first(problem: Problem, device: Device) -> Iterator[PersistentCandidate]:

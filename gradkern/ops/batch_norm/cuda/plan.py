@@ -20,7 +20,6 @@ from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
 from gradkern.ops.batch_norm.cuda.sync import NAMES
-from gradkern.search.candidate import Unfit
 from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.store import SearchResult
 from gradkern.search.streams import BoundCandidate
@@ -42,10 +41,7 @@ def plan(call: Call) -> BatchNormPlan | StreamingPlan | EmptyPlan:
         if overlaps_itself(tensor):
             raise Refusal(f"{name}: elements of it share memory")
     device = device_of(call)
-    try:
-        return BatchNormPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel))
-    except Unfit as unfit:
-        raise Refusal(str(unfit)) from unfit
+    return BatchNormPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel))
 
 
 def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.contiguous import copy_launch
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
@@ -22,7 +22,7 @@ from gradkern.ops.conv.cuda import cudnn
 from gradkern.ops.conv.cuda.cudnn import version
 from gradkern.ops.conv.cuda.few_channels import candidates as few_channels
 from gradkern.ops.conv.cuda.problem import Problem
-from gradkern.search.candidate import Candidate, Note, Unfit
+from gradkern.search.candidate import Candidate, Note
 from gradkern.search.dry_run import Untried
 
 __all__ = ["OWN_KERNELS", "ChannelsLastCandidate", "candidates", "named", "rebuild", "variations", "version"]
@@ -75,12 +75,12 @@ class ChannelsLastCandidate:
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandidate]:
-    """gradkern's own kernel, if there is one, and the most promising of cuDNN's engines for tensor cores. Raises Unfit
-    if nothing would be copied, or if tensor cores do not have the type.
+    """gradkern's own kernel, if there is one, and the most promising of cuDNN's engines for tensor cores. Raises
+    Refusal if nothing would be copied, or if tensor cores do not have the type.
     """
     laid = _laid(problem)
     if laid.of_few_channels:
-        with suppress(Unfit):
+        with suppress(Refusal):
             yield ChannelsLastCandidate(problem, device, few_channels.candidate(laid, device))
     if isinstance(device, DryRunDevice):  # it only collects the copies' kernels: cuDNN may be missing
         yield ChannelsLastCandidate(problem, device, Untried())
@@ -92,13 +92,13 @@ def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandida
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> ChannelsLastCandidate:
-    """A candidate from its inner candidate's recipe. Raises Unfit if this cuDNN or this device does not take it."""
+    """A candidate from its inner candidate's recipe. Raises Refusal if this cuDNN or this device does not take it."""
     module = few_channels if "kernel" in recipe else cudnn
     return ChannelsLastCandidate(problem, device, module.rebuild(_laid(problem), device, recipe))
 
 
 def named(problem: Problem, device: Device, name: str) -> ChannelsLastCandidate | None:
-    """A candidate by its name. Raises Unfit if this cuDNN or this device does not take it."""
+    """A candidate by its name. Raises Refusal if this cuDNN or this device does not take it."""
     if not name.startswith(_PREFIX):
         return None
     inside = name.removeprefix(_PREFIX)
@@ -116,10 +116,10 @@ def variations(candidate: ChannelsLastCandidate) -> Iterator[ChannelsLastCandida
 
 
 def _laid(problem: Problem) -> Problem:
-    """The problem on channels-last arrays. Raises Unfit if it is the same."""
+    """The problem on channels-last arrays. Raises Refusal if it is the same."""
     made = problem.channels_last
     if made == problem:
-        raise Unfit("its arrays are channels-last, or tensor cores have no kernels for its type or rank")
+        raise Refusal("its arrays are channels-last, or tensor cores have no kernels for its type or rank")
     return made
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device, activate
 from gradkern.cudnn import engine
 from gradkern.cudnn.api import DATA_TYPES, BehaviorNote, HeuristicMode, NumericalNote
@@ -26,7 +26,7 @@ from gradkern.cudnn.library import version as library_version
 from gradkern.cudnn.plan import Plan
 from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.conv.geometry import Axes, Geometry
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Note
 from gradkern.strides import channels_last, is_dense
 
 __all__ = ["CudnnCandidate", "candidates", "named", "rebuild", "variations", "version"]
@@ -90,7 +90,7 @@ class CudnnCandidate:
         }
 
     def prepare(self) -> None:
-        """Finish the plan. Raises Unfit with cuDNN's message."""
+        """Finish the plan. Raises Refusal with cuDNN's message."""
         if self._plan is not None:
             return
         device = self.device
@@ -100,7 +100,7 @@ class CudnnCandidate:
                 inputs += [_B] * (_bias(self.problem) is not None)
                 self._plan = Plan(self.made, description(device), device.index, (*inputs, output))
         except CudnnError as error:
-            raise Unfit(str(error)) from error
+            raise Refusal(str(error)) from error
         self.workspace = self._plan.workspace
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
@@ -113,7 +113,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
     """Every candidate once: those of heuristics A and B, all engines without knobs, the fallbacks; last those that
     compile, a tenth of a second or more each.
 
-    Raises Unfit, with cuDNN's message, if it has none.
+    Raises Refusal, with cuDNN's message, if it has none.
     """
     refusals: dict[str, None] = {}
     compiled: list[CudnnCandidate] = []
@@ -121,7 +121,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
     for layout, config in _in_turn(_proposals(problem, device, refusals)):
         try:
             candidate = _candidate(problem, device, layout, config)
-        except (CudnnError, Unfit) as refusal:
+        except (CudnnError, Refusal) as refusal:
             refusals[str(refusal)] = None
             continue
         found = True
@@ -131,20 +131,20 @@ def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
             yield candidate
     yield from compiled
     if not found:
-        raise Unfit("; ".join(refusals) or "cuDNN has no engine for it")
+        raise Refusal("; ".join(refusals) or "cuDNN has no engine for it")
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
-    """A candidate from its recipe. Raises Unfit if this cuDNN or this device does not take it."""
+    """A candidate from its recipe. Raises Refusal if this cuDNN or this device does not take it."""
     config = Config(recipe["engine"], tuple((type_, value) for type_, value in recipe["knobs"]))
     try:
         return _candidate(problem, device, recipe["layout"], config)
     except CudnnError as error:
-        raise Unfit(str(error)) from error
+        raise Refusal(str(error)) from error
 
 
 def named(problem: Problem, device: Device, name: str) -> CudnnCandidate | None:
-    """A candidate by its name. Raises Unfit if this cuDNN or this device does not take it."""
+    """A candidate by its name. Raises Refusal if this cuDNN or this device does not take it."""
     library, _, rest = name.partition("_")
     layout, _, rest = rest.partition("_")
     config = Config.named(rest)
@@ -190,7 +190,7 @@ def _proposals(problem: Problem, device: Device, refusals: dict[str, None]) -> I
     for layout in _layouts(problem):
         try:
             graphs[layout] = _graph(problem, layout)
-        except (CudnnError, Unfit) as error:
+        except (CudnnError, Refusal) as error:
             refusals[str(error)] = None
     for mode in (HeuristicMode.A, HeuristicMode.B, None, HeuristicMode.FALLBACK):
         for layout, made in graphs.items():
@@ -205,15 +205,15 @@ def _proposals(problem: Problem, device: Device, refusals: dict[str, None]) -> I
 
 
 def _candidate(problem: Problem, device: Device, layout: str, config: Config) -> CudnnCandidate:
-    """Raises CudnnError if the engine does not take the graph or the knobs, Unfit if it is known to be faulty."""
+    """Raises CudnnError if the engine does not take the graph or the knobs, Refusal if it is known to be faulty."""
     made = engine.make(_graph(problem, layout), description(device), config)
     numerical, behavior = engine.notes(made)
     fault = problem.gradient, config.engine
     if fault in _FAULTY:
-        raise Unfit(f"cuDNN's engine {config.engine} for {problem.gradient} is faulty")
+        raise Refusal(f"cuDNN's engine {config.engine} for {problem.gradient} is faulty")
     even = _pads_end(problem.geometry) == problem.geometry.pads_begin
     if not even and NumericalNote.TENSOR_CORE not in numerical and fault not in _TAKES_ANY_PADS:
-        raise Unfit("cuDNN's engines without tensor cores do not heed pads at the end")
+        raise Refusal("cuDNN's engines without tensor cores do not heed pads at the end")
     notes = set(_notes(problem.dtype, numerical, behavior))
     if fault in _ROUNDS_PARTS and problem.dY.dtype.itemsize == 2:
         notes.add("reduced_precision")
@@ -236,13 +236,13 @@ def _notes(dtype: str, numerical: Iterable[NumericalNote], behavior: Iterable[Be
 def _layouts(problem: Problem) -> Mapping[str, int | None]:
     rank = problem.geometry.rank
     if rank not in _LAYOUTS:
-        raise Unfit(f"cuDNN's convolutions have 1 to 3 spatial axes; these have {rank}")
+        raise Refusal(f"cuDNN's convolutions have 1 to 3 spatial axes; these have {rank}")
     return _LAYOUTS[rank]
 
 
 @lru_cache(maxsize=16)
 def _graph(problem: Problem, layout: str) -> Descriptor:
-    """The operation graph of one gradient, or of Y. Raises CudnnError, or Unfit for arrays that are not passed to
+    """The operation graph of one gradient, or of Y. Raises CudnnError, or Refusal for arrays that are not passed to
     cuDNN.
 
     These are weights in other orders or with gaps, arrays with gaps in another layout than their own, and arrays in
@@ -250,7 +250,7 @@ def _graph(problem: Problem, layout: str) -> Descriptor:
     """
     geometry = problem.geometry
     if problem.dtype not in DATA_TYPES:
-        raise Unfit(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
+        raise Refusal(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
     axis = _layouts(problem)[layout]
     Y, bias = "Y" if problem.gradient == "Y" else "dY", _bias(problem)
     described = {Y: problem.dY, "X": problem.X, "W": problem.W}
@@ -258,16 +258,17 @@ def _graph(problem: Problem, layout: str) -> Descriptor:
     least = _ALIGNED if geometry.group == 1 else _ALIGNED_IN_GROUPS
     for name, each in described.items():
         if each.dtype.itemsize == 2 and each.alignment < least:
-            raise Unfit(f"cuDNN is not trusted with {each.dtype} at odd addresses: {name} is at no multiple of {least}")
+            reason = f"cuDNN is not trusted with {each.dtype} at odd addresses: {name} is at no multiple of {least}"
+            raise Refusal(reason)
     if not _is_end_to_end(problem.W):
-        raise Unfit("cuDNN takes weights that lie end to end, in the order (M, C, spatial) or (M, spatial, C)")
+        raise Refusal("cuDNN takes weights that lie end to end, in the order (M, C, spatial) or (M, spatial, C)")
     if bias is not None and not is_dense(bias):
-        raise Unfit("cuDNN takes a bias that lies end to end")
+        raise Refusal("cuDNN takes a bias that lies end to end")
     for name in (Y, "X"):
         if not _is_in_order(described[name]):
-            raise Unfit(f"{name}: cuDNN is trusted with the orders (N, C, spatial) and (N, spatial, C)")
+            raise Refusal(f"{name}: cuDNN is trusted with the orders (N, C, spatial) and (N, spatial, C)")
     if axis is not None and not all(map(_is_end_to_end, (problem.dY, problem.X))):
-        raise Unfit("cuDNN takes arrays with gaps only in the number of axes that they have")
+        raise Refusal("cuDNN takes arrays with gaps only in the number of axes that they have")
     # If axes of one element leave it open, it is that of the other arrays, or the one for tensor cores of the type.
     last = {name: channels_last(described[name]) for name in (Y, "X", "W")}
     usual = next((each for each in last.values() if each is not None), problem.dY.dtype.itemsize == 2)
@@ -326,7 +327,7 @@ def _layout(name: str, described: Tensor, axis: int | None, last: bool) -> tuple
     """
     item = described.dtype.itemsize
     if any(stride % item for size, stride in zip(described.shape, described.strides, strict=True) if size > 1):
-        raise Unfit(f"{name}: cuDNN takes strides of whole elements")
+        raise Refusal(f"{name}: cuDNN takes strides of whole elements")
     sizes = _lifted(described.shape, axis, 1)
     strides = list(_lifted(tuple(stride // item for stride in described.strides), axis, 0))
     next_stride = 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import KernelConfig, Launch, kernel_of_config
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Note
 
 __all__ = ["LaunchCandidate", "MmaCandidate"]
 
@@ -34,7 +35,7 @@ class LaunchCandidate(Generic[Config]):
     def shares(self, resident: int) -> tuple[int, int, int]:
         """The number of parts that the work is cut into, the blocks of the grid and the bytes of the workspace.
 
-        resident: the number of blocks that the device runs at a time. Raises Unfit if it is too small.
+        resident: the number of blocks that the device runs at a time. Raises Refusal if it is too small.
         """
         raise NotImplementedError
 
@@ -82,6 +83,6 @@ class MmaCandidate(LaunchCandidate[_RunsConfig]):
     def shares(self, resident: int) -> tuple[int, int, int]:
         config = self.config
         if resident < config.groups:
-            raise Unfit(f"{config.groups} blocks of {config.shared_bytes} bytes of shared memory do not fit")
+            raise Refusal(f"{config.groups} blocks of {config.shared_bytes} bytes of shared memory do not fit")
         chunks = config.chunks(self.images, resident)
         return chunks, min(config.groups * chunks, resident), 4 * chunks * config.weights

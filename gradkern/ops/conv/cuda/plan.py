@@ -20,7 +20,6 @@ from gradkern.cuda.rows import device_of
 from gradkern.ops.conv.cuda.problem import BiasProblem, ForwardProblem, Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
-from gradkern.search.candidate import Unfit
 from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.store import SearchResult
 from gradkern.search.streams import BoundCandidate, StreamsCandidate, StreamsSource, worth_two
@@ -58,12 +57,9 @@ def plan(call: Call) -> SearchPlan:
         if _span(problems[name].output) != problems[name].output.nbytes:
             raise Refusal(f"{name}: it does not lie end to end in memory")
     pins = _pins(call.policy.kernel, wanted)
-    try:
-        choices = {name: choose(_task(problems[name], device), call.policy, device, pins.get(name)) for name in wanted}
-        places = tuple((list(call.outputs).index(name), call.outputs[name].nbytes) for name in zeros)
-        return SearchPlan(device, choices, partial(_combined, call, device), places)
-    except Unfit as unfit:
-        raise Refusal(str(unfit)) from unfit
+    choices = {name: choose(_task(problems[name], device), call.policy, device, pins.get(name)) for name in wanted}
+    places = tuple((list(call.outputs).index(name), call.outputs[name].nbytes) for name in zeros)
+    return SearchPlan(device, choices, partial(_combined, call, device), places)
 
 
 def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:

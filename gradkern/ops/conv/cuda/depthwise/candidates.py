@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.conv.cuda.depthwise.config import DepthwiseConfig
@@ -12,7 +13,6 @@ from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.depthwise.tiling import config_of, configs
 from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate
 from gradkern.ops.conv.cuda.problem import Problem
-from gradkern.search.candidate import Unfit
 
 __all__ = ["OWN_KERNELS", "Depthwise", "candidates", "rebuild"]
 
@@ -23,7 +23,7 @@ _ALONE = 3  # warps for half of a multiprocessor's throughput
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[Depthwise]:
-    """The kernel for this problem in the two most promising configs, and sometimes a third. Raises Unfit if there is
+    """The kernel for this problem in the two most promising configs, and sometimes a third. Raises Refusal if there is
     none.
     """
     depthwise = DepthwiseProblem.of(problem)
@@ -75,7 +75,7 @@ class Depthwise(LaunchCandidate[DepthwiseConfig]):
     def shares(self, resident: int) -> tuple[int, int, int]:
         config = self.config
         if not resident:
-            raise Unfit(f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits")
+            raise Refusal(f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits")
         chunks = _chunks(config, self.images * config.units, resident, self.device.processors)
         sums = 0 if config.writes_tiled else chunks * config.total_channels * config.all_taps
         return chunks, min(config.parts * chunks, resident), sums * ITEMSIZE[config.compute]

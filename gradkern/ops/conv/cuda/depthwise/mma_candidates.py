@@ -18,7 +18,7 @@ OWN_KERNELS = True
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMma]:
-    """The kernel with more and with fewer channels in a block. Raises Unfit if there is no config."""
+    """The kernel with more and with fewer channels in a block. Raises Refusal if there is no config."""
     depthwise = DepthwiseProblem.of(problem)
     for config in configs(depthwise, device):
         name = f"depthwise_mma_{config.channels}_channels"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
 from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate
 from gradkern.ops.conv.cuda.problem import Problem
-from gradkern.search.candidate import Unfit, with_recipe
+from gradkern.search.candidate import with_recipe
 
 __all__ = ["OWN_KERNELS", "DepthwiseMmaOutput", "candidates", "rebuild"]
 
@@ -22,7 +23,7 @@ _WAVES = 4  # of blocks, at most
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[DepthwiseMmaOutput]:
-    """The kernel with many and with few channels in a block. Raises Unfit if there is no config."""
+    """The kernel with many and with few channels in a block. Raises Refusal if there is no config."""
     depthwise = DepthwiseProblem.of(problem)
     for config in output_configs(depthwise, device):
         name = f"depthwise_mma_{config.channels}_channels_{config.rows}_rows"
@@ -44,7 +45,7 @@ class DepthwiseMmaOutput(LaunchCandidate[MmaOutputConfig]):
 
     def shares(self, resident: int) -> tuple[int, int, int]:
         if not resident:
-            raise Unfit(f"no block of {self.config.shared_bytes} bytes of shared memory fits")
+            raise Refusal(f"no block of {self.config.shared_bytes} bytes of shared memory fits")
         chunks = _chunks(self.config, self.images, resident)
         return chunks, self.config.groups * chunks, 0
 

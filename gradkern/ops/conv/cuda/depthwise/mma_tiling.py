@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.depthwise.mma_config import BLOCK, OCTET, SLOTS, WINDOW, MmaConfig
@@ -13,7 +14,6 @@ from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED, depth_of
 from gradkern.ops.conv.geometry import Axes
-from gradkern.search.candidate import Unfit
 
 __all__ = ["configs", "output_configs"]
 
@@ -25,10 +25,10 @@ _ROWS = {_MANY: (4, 3, 2), _FEW: (3, 2)}
 
 
 def configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaConfig]:
-    """Configs for dW that fit, with many channels in a block first. Raises Unfit if there is none."""
+    """Configs for dW that fit, with many channels in a block first. Raises Refusal if there is none."""
     geometry, across = problem.geometry, SLOTS * BLOCK
     if problem.gradient != "dW":
-        raise Unfit("tensor cores compute dW here")
+        raise Refusal("tensor cores compute dW here")
     _check(problem, device)
     made = MmaConfig(
         problem.dtype,
@@ -43,23 +43,23 @@ def configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaConfig]:
         problem.W_strides,
     )
     if not made.sides or made.sides * round_up(made.X[1], 2) > across or made.begins[1] > across:
-        raise Unfit(f"tensor cores take rows of up to {across} columns")
+        raise Refusal(f"tensor cores take rows of up to {across} columns")
     found = [config for channels in (_MANY, _FEW) if _fits(config := replace(made, channels=channels), device)]
     if not found:
-        raise Unfit(_NO_ROOM)
+        raise Refusal(_NO_ROOM)
     yield from (replace(config, blocks_per_processor=_resident(config, device)) for config in found)
 
 
 def output_configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutputConfig]:
-    """Configs for dX or Y that fit, the fastest predicted first. Raises Unfit if there is none."""
+    """Configs for dX or Y that fit, the fastest predicted first. Raises Refusal if there is none."""
     geometry, of_dX = problem.geometry, problem.gradient == "dX"
     if problem.gradient == "dW":
-        raise Unfit("tensor cores compute dX and Y here")
+        raise Refusal("tensor cores compute dX and Y here")
     _check(problem, device)
     out, data, kernel, pads = map(_pair, (geometry.out, geometry.spatial, geometry.kernel, geometry.pads_begin))
     begins = (kernel[0] - 1 - pads[0], kernel[1] - 1 - pads[1]) if of_dX else pads
     if any(not 0 <= begin < taps for begin, taps in zip(begins, kernel, strict=True)):
-        raise Unfit("tensor cores take pads smaller than the filter")
+        raise Refusal("tensor cores take pads smaller than the filter")
     X, dY = _without_channel(problem.X), _without_channel(problem.dY)
     made = MmaOutputConfig(
         "dX" if of_dX else "Y",
@@ -77,7 +77,7 @@ def output_configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOut
         _ROWS[_MANY][0],
     )
     if not made.sides:
-        raise Unfit(f"tensor cores take rows of up to {OUTPUT_SLOTS * BLOCK} columns")
+        raise Refusal(f"tensor cores take rows of up to {OUTPUT_SLOTS * BLOCK} columns")
     # many channels make long accesses, few leave less of the last block idle
     few_first = 7 * round_up(problem.channels, _MANY) > 8 * round_up(problem.channels, _FEW)
     found: list[MmaOutputConfig] = []
@@ -85,7 +85,7 @@ def output_configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOut
         each = (replace(made, channels=channels, rows=rows) for rows in _ROWS[channels])
         found += [config for config in each if config.moved <= config.threads and _fits(config, device)][:1]
     if not found:
-        raise Unfit(_NO_ROOM)
+        raise Refusal(_NO_ROOM)
     yield from (replace(config, blocks_per_processor=_resident(config, device)) for config in found)
 
 
@@ -100,22 +100,22 @@ def _resident(config: MmaConfig | MmaOutputConfig, device: Device) -> int:
 
 
 def _check(problem: DepthwiseProblem, device: Device) -> None:
-    """Raises Unfit for problems that no kernel on tensor cores takes."""
+    """Raises Refusal for problems that no kernel on tensor cores takes."""
     geometry = problem.geometry
     if problem.dtype not in ("float16", "bfloat16") or not problem.channels_last:
-        raise Unfit("tensor cores take channels-last arrays of 16-bit types")
+        raise Refusal("tensor cores take channels-last arrays of 16-bit types")
     if not depth_of(problem).single:
-        raise Unfit("tensor cores take one or two spatial axes")
+        raise Refusal("tensor cores take one or two spatial axes")
     if device.capability < (8, 0):
-        raise Unfit("tensor cores of this device do not have these products")
+        raise Refusal("tensor cores of this device do not have these products")
     strides = (*_without_channel(problem.X), *_without_channel(problem.dY))
     aligned = min(problem.X.alignment, problem.dY.alignment) >= 16
     if problem.channels % OCTET or not aligned or any(each % 16 for each in strides):
-        raise Unfit("tensor cores take channels in vectors of 8, at multiples of 16 bytes")
+        raise Refusal("tensor cores take channels in vectors of 8, at multiples of 16 bytes")
     if geometry.strides != (1, 1) or geometry.dilations != (1, 1):
-        raise Unfit("tensor cores take no stride and no dilation")
+        raise Refusal("tensor cores take no stride and no dilation")
     if geometry.kernel[1] > WINDOW - BLOCK + 1 or geometry.kernel[0] > 8:
-        raise Unfit(f"tensor cores take up to 8x{WINDOW - BLOCK + 1} taps")
+        raise Refusal(f"tensor cores take up to 8x{WINDOW - BLOCK + 1} taps")
 
 
 def _pair(values: Axes) -> tuple[int, int]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.conv.geometry import Geometry
-from gradkern.search.candidate import Unfit
 
 __all__ = ["DepthwiseProblem", "Plane"]
 
@@ -44,21 +43,21 @@ class DepthwiseProblem:
 
     @classmethod
     def of(cls, problem: Problem) -> DepthwiseProblem:
-        """Raises Unfit for problems that the kernels do not solve."""
+        """Raises Refusal for problems that the kernels do not solve."""
         dY, X, W, geometry = problem.dY, problem.X, problem.W, problem.geometry
         if geometry.channels != 1 or geometry.filters != 1:
-            raise Unfit("depthwise kernels take one filter for each channel")
+            raise Refusal("depthwise kernels take one filter for each channel")
         if geometry.rank > 3:
-            raise Unfit("depthwise kernels take one, two or three spatial axes")
+            raise Refusal("depthwise kernels take one, two or three spatial axes")
         if 0 in X.shape or 0 in dY.shape or 0 in W.shape:
-            raise Unfit("depthwise kernels take no empty arrays")
+            raise Refusal("depthwise kernels take no empty arrays")
         item = X.dtype.itemsize
         if all(each.shape[-1] == 1 or each.strides[-1] == item for each in (dY, X)):
             last = False
         elif all(each.shape[1] == 1 or each.strides[1] == item for each in (dY, X)):
             last = True
         else:
-            raise Unfit(
+            raise Refusal(
                 "depthwise kernels take arrays with contiguous channels or contiguous columns, the same in all arrays"
             )
         first, *taps = W.strides[0], *(0,) * (3 - geometry.rank), *W.strides[2:]
@@ -95,7 +94,7 @@ def _plane(tensor: Tensor, last: bool) -> Plane:
         if sizes[axis] == 1:
             strides[axis] = expected
         if strides[axis] < 0:
-            raise Unfit("depthwise kernels take arrays without negative strides")
+            raise Refusal("depthwise kernels take arrays without negative strides")
         expected = strides[axis] * sizes[axis]
     image, channel, plane, row, column = strides
     return Plane((image, channel, row, column), tensor.alignment, plane if sizes[2] > 1 else 0)

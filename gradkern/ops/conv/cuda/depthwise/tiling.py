@@ -13,12 +13,12 @@ from itertools import islice, product
 from math import gcd
 from typing import Literal
 
+from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.conv.cuda.depthwise.config import Axis, DepthwiseConfig, SharedTile
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.geometry import Geometry
-from gradkern.search.candidate import Unfit
 
 __all__ = ["REGISTERS", "RESERVED", "config_of", "configs", "depth_of"]
 
@@ -51,7 +51,7 @@ def configs(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterato
     ]
     if not tiles:
         rows, columns = problem.geometry.kernel
-        raise Unfit(f"a filter of {rows}x{columns} taps has no room in registers")
+        raise Refusal(f"a filter of {rows}x{columns} taps has no room in registers")
 
     def ranked(around: bool) -> list[DepthwiseConfig]:
         found = [each for tile in tiles for each in _blocks(problem, tile, device, around)]
@@ -62,7 +62,7 @@ def configs(problem: DepthwiseProblem, device: Device, most: int = 1) -> Iterato
     for config in every:
         best.setdefault((config.rows.held, config.columns.held, config.width), config)
     if not best:
-        raise Unfit("no tile of this array fits a block's threads and shared memory")
+        raise Refusal("no tile of this array fits a block's threads and shared memory")
     found = list(islice(best.values(), most))
     yield from found
     if most > 1 and problem.gradient == "dW" and all(config.stages == 1 for config in found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
@@ -13,7 +13,6 @@ from gradkern.ops.conv.cuda.few_channels.config import FILTERS, OCTET, FewChanne
 from gradkern.ops.conv.cuda.launch_candidate import MmaCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
-from gradkern.search.candidate import Unfit
 
 __all__ = ["NAME", "OWN_KERNELS", "FewChannels", "candidate", "candidates", "config_of", "rebuild"]
 
@@ -29,12 +28,12 @@ _OTHER_REGISTERS = 44  # of a thread, besides its sums and operands
 
 
 def candidates(problem: Problem, device: Device) -> Iterator[FewChannels]:
-    """The one there is; raises Unfit where it is none."""
+    """The one there is; raises Refusal where it is none."""
     yield candidate(problem, device)
 
 
 def candidate(problem: Problem, device: Device) -> FewChannels:
-    """The kernel for this problem. Raises Unfit if there is none."""
+    """The kernel for this problem. Raises Refusal if there is none."""
     return FewChannels(config_of(problem, device), device, problem.geometry.images, NAME, {"kernel": NAME})
 
 
@@ -44,15 +43,15 @@ def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> FewC
 
 
 def config_of(problem: Problem, device: Device) -> FewChannelsConfig:
-    """Raises Unfit where there is none."""
+    """Raises Refusal where there is none."""
     reason = _unfit(problem, device)
     if reason:
-        raise Unfit(reason)
+        raise Refusal(reason)
     configs = [_resident(made, device) for made in _by_filters(problem) if made.shared_bytes <= device.shared_bytes]
     if not configs:
-        raise Unfit("its rows have no room in shared memory")
+        raise Refusal("its rows have no room in shared memory")
     if configs[0].place_tiles > _MOST_PLACE_TILES:
-        raise Unfit(f"a row of {configs[0].places} taps and channels has no room in registers")
+        raise Refusal(f"a row of {configs[0].places} taps and channels has no room in registers")
     busy = (made for made in configs if made.blocks_per_processor * made.threads >= _THREADS)
     return next((made for made in busy if made.block_filters >= _ENOUGH_FILTERS), configs[0])
 

@@ -8,6 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any, Literal
 
+from gradkern.call import Refusal
 from gradkern.cublas.library import Handle, bindings, handle, workspace_bytes, wrapped
 from gradkern.cublas.product import Product, gemms
 from gradkern.cuda.device import Device
@@ -20,7 +21,7 @@ from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep, launch
 from gradkern.ops.conv.cuda.gemm.program import ALIGNED, GemmProblem, GemmProgram
 from gradkern.ops.conv.cuda.gemm.weights import weight_im2col, weight_pointwise
 from gradkern.ops.conv.cuda.problem import Problem
-from gradkern.search.candidate import Note, Unfit
+from gradkern.search.candidate import Note
 
 __all__ = [
     "OWN_KERNELS",
@@ -118,7 +119,7 @@ def candidates(problem: Problem, device: Device) -> Iterator[GemmCandidate]:
     for algorithm in algorithms(problem, device):
         try:
             made = GemmCandidate(problem, device, algorithm)
-        except Unfit:
+        except Refusal:
             continue
         if made.program not in programs:
             programs.append(made.program)
@@ -134,7 +135,7 @@ def variations(candidate: GemmCandidate) -> Iterator[GemmCandidate]:
 
 
 def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> GemmCandidate:
-    """The candidate of a recipe. Raises Unfit where it does not fit the problem."""
+    """The candidate of a recipe. Raises Refusal where it does not fit the problem."""
     return GemmCandidate(problem, device, GemmAlgorithm(**recipe))
 
 
@@ -220,9 +221,9 @@ def _program(problem: Problem, device: Device, algorithm: GemmAlgorithm) -> Gemm
         ("dW", "columns"): lambda: weight_im2col(matrices, algorithm.slice_bytes, algorithm.by_image),
     }
     if (problem.gradient, algorithm.kind) not in makers:
-        raise Unfit(f"{problem.gradient} has no {algorithm.kind}")
+        raise Refusal(f"{problem.gradient} has no {algorithm.kind}")
     made = makers[problem.gradient, algorithm.kind]()
     products = (step for step in made.steps if isinstance(step, Product))
     if len(made.steps) + sum(len(list(gemms(each))) - 1 for each in products) > MOST_STEPS:
-        raise Unfit(f"it takes more than {MOST_STEPS} launches")
+        raise Refusal(f"it takes more than {MOST_STEPS} launches")
     return made

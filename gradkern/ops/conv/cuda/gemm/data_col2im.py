@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gradkern.call import Refusal
 from gradkern.cublas.product import Batch, Matrix, Product
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout, col2im, pack
@@ -21,7 +22,6 @@ from gradkern.ops.conv.cuda.gemm.program import (
     matrix_in_scratch,
     slices,
 )
-from gradkern.search.candidate import Unfit
 
 __all__ = ["data_col2im", "filter_rows"]
 
@@ -30,7 +30,7 @@ def data_col2im(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
     """products[(c, t), p] = sum over m of W[m, c, t] * dY[m, p], for a run of images at a time; then their sums."""
     geometry, dY, item = problem.geometry, problem.dY, problem.sum_item
     if dY.distance is None or 1 not in (dY.channel, dY.distance):
-        raise Unfit("an image of dY is no matrix")
+        raise Refusal("an image of dY is no matrix")
     adjacent = dY.channel == 1 and dY.channels > 1
     rows, positions = geometry.channels * geometry.taps, dY.positions
     steps: list[Im2colStep | Product] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from gradkern.call import Refusal
 from gradkern.cublas.product import Batch, Matrix, Product
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout, gather, pack, scatter
@@ -21,7 +22,6 @@ from gradkern.ops.conv.cuda.gemm.program import (
     pointwise_product,
     slices,
 )
-from gradkern.search.candidate import Unfit
 
 __all__ = ["data_im2col", "data_pointwise"]
 
@@ -50,7 +50,7 @@ class _DataIm2col:
         self._adjacent = dY.channel == 1 and dY.channels > 1
         live = [part for part in geometry.data_parts() if part.window.taps]
         if not live:
-            raise Unfit("no tap meets an element of dX")
+            raise Refusal("no tap meets an element of dX")
         self._residues = Residues.of(geometry, live)
         self._parts = [_PartProduct(problem, part, by_image) for part in self._residues.of_parts(live)]
         unit = X.distance is not None and 1 in (X.channel, X.distance)

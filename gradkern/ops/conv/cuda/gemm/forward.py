@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gradkern.call import Refusal
 from gradkern.cublas.product import Batch, Matrix, Product
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.gemm.data_col2im import filter_rows
@@ -20,7 +21,6 @@ from gradkern.ops.conv.cuda.gemm.program import (
     pointwise_product,
     slices,
 )
-from gradkern.search.candidate import Unfit
 
 __all__ = ["forward_im2col", "forward_pointwise"]
 
@@ -37,7 +37,7 @@ def forward_im2col(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
     """Y from the im2col columns of X, slice after slice; a matrix for each image where Y has one for each."""
     geometry, X, Y, item = problem.geometry, problem.X, problem.dY, problem.item
     if Y.distance is None or 1 not in (Y.channel, Y.distance):
-        raise Unfit("an image of Y is no matrix")
+        raise Refusal("an image of Y is no matrix")
     by_image, adjacent = not Y.endless, X.channel == 1 and X.channels > 1
     grid, rows = AffineWindow.of(geometry.weight_window()), geometry.channels * geometry.taps
     left, packing, start, taps_inside = filter_rows(problem, adjacent)

@@ -11,10 +11,9 @@ from math import prod
 
 import numpy as np
 
-from gradkern.call import Tensor
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.conv.geometry import DataPart, Geometry, Window
-from gradkern.search.candidate import Unfit
 
 __all__ = ["AffineWindow", "Operand", "RegularPart", "Residues", "Slice", "Triple", "triple"]
 
@@ -46,7 +45,7 @@ class Operand:
         stride0, stride1, stride2 = (*[0] * missing, *rest)
         item = tensor.dtype.itemsize
         if tensor.alignment % item or any(each % item for each in tensor.strides):
-            raise Unfit("an array's elements lie between the places of their type")
+            raise Refusal("an array's elements lie between the places of their type")
         strides = first, second, stride0, stride1, stride2
         return cls(number, tensor.dtype.name, images, channels, (size0, size1, size2), strides, tensor.alignment)
 
@@ -148,7 +147,7 @@ class AffineWindow:
         spacings = [each[1] - each[0] if len(each) > 1 else 0 for each in offsets]
         for each, spacing in zip(offsets, spacings, strict=True):
             if any(later - earlier != spacing for earlier, later in pairwise(each)):
-                raise Unfit("the taps of a part lie at several distances")
+                raise Refusal("the taps of a part lie at several distances")
         (t0, t1, t2), (f0, f1, f2) = map(len, offsets), (each[0] if each else 0 for each in offsets)
         return cls(grid, steps, (t0, t1, t2), (f0, f1, f2), (spacings[0], spacings[1], spacings[2]))
 
@@ -191,7 +190,7 @@ class Residues:
     def of(cls, geometry: Geometry, parts: list[DataPart]) -> Residues:
         steps, begin = triple(geometry.strides), triple(geometry.pads_begin)
         if max(steps) > MOST_RESIDUES:
-            raise Unfit(f"strides of more than {MOST_RESIDUES}")
+            raise Refusal(f"strides of more than {MOST_RESIDUES}")
         start = triple(b // s for b, s in zip(begin, steps, strict=True))
         before = triple(b % s for b, s in zip(begin, steps, strict=True))
         grid = triple((n - 1 + b) // s + 1 for n, b, s in zip(geometry.spatial, before, steps, strict=True))
@@ -212,7 +211,7 @@ class Residues:
             for taps, first in zip(part.taps, part.firsts, strict=True):
                 single = self._of_part(DataPart(part.window, taps[None], first[None]))
                 if single is None:
-                    raise Unfit("the taps of a residue lie at several distances")
+                    raise Refusal("the taps of a residue lie at several distances")
                 yield single
 
     def _of_part(self, part: DataPart) -> RegularPart | None:

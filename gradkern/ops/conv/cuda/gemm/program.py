@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from gradkern.call import Refusal
 from gradkern.cublas.product import Batch, Matrix, Product
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout
 from gradkern.ops.conv.cuda.gemm.layout import Operand, Slice
 from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
 from gradkern.ops.conv.geometry import Geometry
-from gradkern.search.candidate import Unfit
 
 __all__ = ["ALIGNED", "BIAS", "DY", "OTHER", "OUTPUT", "SCRATCH", "GemmProblem", "GemmProgram", "ScratchMatrix", "cut"]
 __all__ += ["matrix_in_scratch", "pointwise", "slices"]
@@ -53,7 +53,7 @@ class GemmProblem:
 
     def __init__(self, problem: Problem, device: Device, tf32: bool) -> None:
         if 0 in (*problem.dY.shape, *problem.X.shape, *problem.W.shape):
-            raise Unfit("there is nothing to multiply")
+            raise Refusal("there is nothing to multiply")
         self.geometry = problem.geometry.lifted(3)
         numbers = {"dX": (DY, OUTPUT, OTHER), "dW": (DY, OTHER, OUTPUT), "Y": (OUTPUT, X, OTHER)}[problem.gradient]
         self.dY = Operand.of(problem.dY, numbers[0])  # or Y
@@ -71,9 +71,9 @@ class GemmProblem:
 
 def pointwise(problem: GemmProblem) -> tuple[Geometry, Operand, Operand, Operand]:
     if not problem.geometry.pointwise:
-        raise Unfit("it is no 1x1 convolution with strides of 1 and without padding")
+        raise Refusal("it is no 1x1 convolution with strides of 1 and without padding")
     if problem.dY.distance is None or problem.X.distance is None:
-        raise Unfit("an image is no matrix: its positions do not lie at one distance")
+        raise Refusal("an image is no matrix: its positions do not lie at one distance")
     return problem.geometry, problem.dY, problem.X, problem.W
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gradkern.call import Refusal
 from gradkern.cublas.product import Batch, Matrix, Product
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout, add_shares, gather
@@ -22,7 +23,6 @@ from gradkern.ops.conv.cuda.gemm.program import (
     pointwise,
     slices,
 )
-from gradkern.search.candidate import Unfit
 
 __all__ = ["weight_im2col", "weight_pointwise"]
 
@@ -78,7 +78,7 @@ class _Sums:
         """The product with its sum divided into equal shares; the remainder is added to the first."""
         item, chunk = self._problem.item, inner // self._shares
         if not chunk:
-            raise Unfit("there are fewer terms than shares")
+            raise Refusal("there are fewer terms than shares")
         batch = Batch(self._shares, chunk * left.column, chunk * right.row, self.size)
         yield replace(self.product(chunk, left, right), batches=(batch, self.groups(*groups)))
         done = chunk * self._shares
@@ -107,7 +107,7 @@ def weight_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> Gem
     endless = dY.endless and 1 in (dY.channel, dY.step)
     matrix = dY.distance is not None and 1 in (dY.channel, dY.distance)
     if by_image and (adjacent or not matrix):
-        raise Unfit("an image is no matrix")
+        raise Refusal("an image is no matrix")
     copied = not (endless or by_image)
     room = slice_bytes // ((wide + copied * dY.channels) * item)
     runs = list(slices(geometry.images, grid.positions, room))
