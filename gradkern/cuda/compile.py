@@ -80,13 +80,13 @@ def compile_kernel(
 
 @cache
 def front_end() -> ModuleType | None:
-    """`gradkern.cuda.front_end` if Numba is of a release that it was tested with. Else None: Numba's own front end
-    compiles the same kernels, more slowly.
+    """The compiler of gradkern.cuda.front_end if Numba is of a release that it was tested with. Else None: Numba's own
+    front end compiles the same kernels, more slowly.
     """
     if not metadata.version("numba-cuda").startswith(TESTED):
         return None
     try:
-        from gradkern.cuda import front_end as tested
+        from gradkern.cuda.front_end import compiler as tested
     except (ImportError, AttributeError):
         return None
     return tested
@@ -100,7 +100,7 @@ def _numba() -> Any:
 
 
 def _ptx(kernel: Callable[..., None], arguments: int, capability: tuple[int, int], bounds: tuple[int, int]) -> str:
-    from gradkern.cuda.folding import folded
+    from gradkern.cuda.front_end.folding import folded
 
     numba = _numba()
     own, types = front_end(), numba.types

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.device_code import columns
-from gradkern.cuda.folding import folded, folded_source
+from gradkern.cuda.front_end.folding import folded, folded_source
 
 cuda: Any = import_module("numba.cuda")  # its types are put there as it is imported
 NAMES = {

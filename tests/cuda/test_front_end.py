@@ -19,7 +19,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda import compile as compiling
 from gradkern.cuda.device_code import intrinsics
-from gradkern.cuda.folding import folded
+from gradkern.cuda.front_end.folding import folded
 from gradkern.ops.bias_gelu.cuda import config as gelu
 
 CONFIG = gelu.choose(
@@ -130,12 +130,12 @@ def code_of(ptx: str) -> list[str]:
 
 
 def test_a_front_end_that_cannot_be_imported_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    import gradkern.cuda
+    from gradkern.cuda import front_end
 
     compiling.front_end.cache_clear()
     with monkeypatch.context() as patch:
-        patch.delattr(gradkern.cuda, "front_end", raising=False)
-        patch.setitem(sys.modules, "gradkern.cuda.front_end", None)
+        patch.delattr(front_end, "compiler", raising=False)
+        patch.setitem(sys.modules, "gradkern.cuda.front_end.compiler", None)
         assert compiling.front_end() is None
     compiling.front_end.cache_clear()
     assert compiling.front_end() is not None

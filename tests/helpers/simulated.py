@@ -26,7 +26,7 @@ from greenlet import getcurrent, greenlet
 from numba.cuda.simulator.kernelapi import Dim3, FakeCUDALocal, FakeCUDAShared
 
 from gradkern.cuda.device_code.alike import once_for_alike
-from gradkern.cuda.folding import folded
+from gradkern.cuda.front_end.folding import folded
 
 
 class _Thread:

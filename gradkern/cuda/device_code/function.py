@@ -8,7 +8,7 @@ from typing import Any
 
 from gradkern.cuda.compile import front_end
 from gradkern.cuda.device_code.alike import once_for_alike
-from gradkern.cuda.folding import folded
+from gradkern.cuda.front_end.folding import folded
 
 __all__ = ["device_function"]
 

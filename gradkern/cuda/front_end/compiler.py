@@ -1,16 +1,8 @@
-"""A reduced version of Numba's front end for gradkern's kernels: one second of a core instead of three to five.
+"""From a kernel's function to PTX: the passes that kernels need, and device functions that NVVM inlines.
 
-    device functions  are typed once for each set of argument types and inlined by NVVM, with the same machine code;
-                      Numba's inlining copies their statements to every call, and then types all copies
-    passes            for constructs that kernels do not have (closures made in them, generators, array expressions,
-                      overloads) are skipped, with the analyses that only they need
-    lowering          repeats no look-up: see `lowering`
-    flags             are compared by the options that were set; Numba builds a dictionary of all 26, thousands of times
-    devices           share one LLVM IR
-    garbage           is not collected meanwhile: the compiler makes millions of objects that live until its end
-
-Numba is not patched, but the names imported here are undocumented. `compile` imports this module only with the
-releases it was tested with, and falls back to `numba.cuda.compile`: the same kernels, more slowly.
+flags    are compared by the options that were set; Numba builds a dictionary of all 26, thousands of times
+devices  share one LLVM IR
+garbage  is not collected meanwhile: the compiler makes millions of objects that live until its end
 """
 
 from __future__ import annotations
@@ -22,8 +14,8 @@ from importlib import import_module
 from typing import Any
 
 from gradkern.cuda.device_code.alike import once_for_alike
-from gradkern.cuda.folding import folded
-from gradkern.cuda.lowering import Lower, TargetContext, TypingContext
+from gradkern.cuda.front_end.folding import folded
+from gradkern.cuda.front_end.lowering import Lower, TargetContext, TypingContext
 
 __all__ = ["DeviceFunction", "ptx_of"]
 

@@ -4,7 +4,7 @@
     lifetimes         of variables are found in one pass over a function, not five
     elements          of local arrays are addressed in a few instructions; Numba's thirty are for any array
 
-The machine code is the same. `front_end` says what holds for the names that are imported here.
+The machine code is the same.
 """
 
 from __future__ import annotations
