@@ -53,6 +53,7 @@ __all__ = [
     "tune",
 ]
 _G = TypeVar("_G", bound=_Array)
+_M = TypeVar("_M", bound=_Array)
 _T = TypeVar("_T", bound=_Array)
 _T1 = TypeVar("_T1", bound=_Array)
 _T2 = TypeVar("_T2", bound=_Array)
@@ -75,6 +76,10 @@ _BiasGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _ConvOutput: TypeAlias = Literal["Y"]
 _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
+_GroupNormOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
+_GroupNormGradOutput: TypeAlias = Literal["dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"]
+_GroupNormalizationOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
+_InstanceNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std"]
 _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
 _LayerNormalizationOutput: TypeAlias = Literal["Y", "Mean", "InvStdDev"]
 _LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad", "X_grad_sum"]
@@ -82,6 +87,7 @@ _LogSoftmaxGradOutput: TypeAlias = Literal["dX"]
 _LogSoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
 _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "X_grad_sum"]
+_SkipGroupNormOutput: TypeAlias = Literal["Y", "S", "mean", "inv_std"]
 _SkipLayerNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std_var", "input_skip_bias_sum"]
 _SkipSimplifiedLayerNormalizationOutput: TypeAlias = Literal["output", "inv_std_var", "input_skip_bias_sum"]
 _SoftmaxGradOutput: TypeAlias = Literal["dX"]
@@ -234,6 +240,58 @@ class _DmlBatchNormalizationGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.DmlBatchNormalizationGrad[_T]: ...
 
+class _GroupNormPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        gamma: _Array,
+        beta: _Array,
+        *,
+        out: Mapping[_GroupNormOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.GroupNorm[_T]: ...
+
+class _GroupNormGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        X: _T,
+        mean: _Array,
+        inv_std: _Array,
+        gamma: _M | None = None,
+        beta: _M | None = None,
+        sample_scale: _T | None = None,
+        sample_shift: _T | None = None,
+        residual_grad: _T | None = None,
+        *,
+        out: Mapping[_GroupNormGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.GroupNormGrad[_T, _M]: ...
+
+class _GroupNormalizationPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        scale: _Array | None = None,
+        bias: _Array | None = None,
+        sample_scale: _T | None = None,
+        sample_shift: _T | None = None,
+        *,
+        out: Mapping[_GroupNormalizationOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.GroupNormalization[_T]: ...
+
+class _InstanceNormalizationPlan(Prepared):
+    def __call__(
+        self,
+        input: _T,
+        scale: _Array,
+        B: _Array,
+        *,
+        out: Mapping[_InstanceNormalizationOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.InstanceNormalization[_T]: ...
+
 class _InvertibleLayerNormalizationGradPlan(Prepared):
     def __call__(
         self,
@@ -304,6 +362,19 @@ class _SimplifiedLayerNormalizationGradPlan(Prepared):
         out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.SimplifiedLayerNormalizationGrad[_T, _V]: ...
+
+class _SkipGroupNormPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        gamma: _Array,
+        beta: _Array,
+        skip: _T,
+        bias: _T | None = None,
+        *,
+        out: Mapping[_SkipGroupNormOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SkipGroupNorm[_T]: ...
 
 class _SkipLayerNormalizationPlan(Prepared):
     def __call__(
@@ -805,6 +876,173 @@ def run(
 
 @overload
 def run(
+    op: Literal["GroupNorm"],
+    X: _T,
+    gamma: _Array,
+    beta: _Array,
+    *,
+    groups: int,
+    activation: Literal[0, 1],
+    channels_last: Literal[0, 1] = 1,
+    epsilon: float = 1e-05,
+    outputs: _GroupNormOutput | Iterable[_GroupNormOutput] | None = None,
+    out: Mapping[_GroupNormOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GroupNorm[_T]:
+    """Group normalization, and SiLU of it, with the statistics that GroupNormGrad takes; channels last unless
+    `channels_last` is 0.
+
+      X: input
+      gamma: scale of each channel
+      beta: bias of each channel
+      groups: number of groups
+      activation: 0: none, 1: silu
+      channels_last: 1: the last axis has the channels; 0: the second axis
+      epsilon: added to the variance
+
+    Returns
+      Y: (X - mean) * inv_std * gamma + beta, and of that the activation
+      mean: mean of each group; 0 of nothing; on request
+      inv_std: 1 / sqrt(variance + epsilon) of each group; 0 of nothing; on request
+    """
+
+@overload
+def run(
+    op: Literal["GroupNormGrad"],
+    dY: _T,
+    X: _T,
+    mean: _Array,
+    inv_std: _Array,
+    gamma: _M | None = None,
+    beta: _M | None = None,
+    sample_scale: _T | None = None,
+    sample_shift: _T | None = None,
+    residual_grad: _T | None = None,
+    *,
+    groups: int,
+    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation_alpha: float = 0.01,
+    channels_last: Literal[0, 1] = 0,
+    outputs: _GroupNormGradOutput | Iterable[_GroupNormGradOutput] | None = None,
+    out: Mapping[_GroupNormGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GroupNormGrad[_T, _M]:
+    """Gradient of GroupNorm, SkipGroupNorm, GroupNormalization and InstanceNormalization.
+
+      dY: gradient of the output
+      X: input of the forward pass; its sum with a residual where it had one
+      mean: mean of each group
+      inv_std: 1 / sqrt(variance + epsilon) of each group
+      gamma: scale of each channel; 1 if it is not given
+      beta: bias of each channel, for the activation's derivative and for sample_scale_grad; 0 if it is not given
+      sample_scale: s of each sample and channel, behind the norm: y * (1 + s) + t
+      sample_shift: t of each sample and channel
+      residual_grad: added to dX: the gradient that comes to X past the norm, as to the sum of SkipGroupNorm
+      groups: number of groups
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))) or
+          gelu (t Phi(t))
+      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
+          the input's. With the other activations it has no effect
+      channels_last: 1: the last axis has the channels; 0: the second axis
+
+    Returns
+      dX: gradient of X
+      dgamma: gradient of gamma
+      dbeta: gradient of beta
+      sample_scale_grad: gradient of sample_scale; on request
+      sample_shift_grad: gradient of sample_shift; on request
+    """
+
+@overload
+def run(
+    op: Literal["GroupNormalization"],
+    X: _T,
+    scale: _Array | None = None,
+    bias: _Array | None = None,
+    sample_scale: _T | None = None,
+    sample_shift: _T | None = None,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-05,
+    stash_type: Literal[1] = 1,
+    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation_alpha: float = 0.01,
+    outputs: _GroupNormalizationOutput | Iterable[_GroupNormalizationOutput] | None = None,
+    out: Mapping[_GroupNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GroupNormalization[_T]:
+    """Group normalization, with a scale and a shift of each sample and channel behind it, an activation, and the
+    statistics that GroupNormGrad takes.
+
+      X: input
+      scale: scale of each channel; 1 if it is not given
+      bias: bias of each channel; 0 if it is not given
+      sample_scale: s of each sample and channel, behind the norm: y * (1 + s) + t
+      sample_shift: t of each sample and channel
+      num_groups: number of groups
+      epsilon: added to the variance
+      stash_type: ONNX's number of the statistics' type; 1 is float32
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))) or
+          gelu (t Phi(t))
+      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
+          the input's. With the other activations it has no effect
+
+    Returns
+      Y: ((X - mean) * inv_std * scale + bias) * (1 + sample_scale) + sample_shift, and of that the activation
+      mean: mean of each group; 0 of nothing; on request
+      inv_std: 1 / sqrt(variance + epsilon) of each group; 0 of nothing; on request
+    """
+
+@overload
+def run(
+    op: Literal["InstanceNormalization"],
+    input: _T,
+    scale: _Array,
+    B: _Array,
+    *,
+    epsilon: float = 1e-05,
+    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation_alpha: float = 0.01,
+    outputs: _InstanceNormalizationOutput | Iterable[_InstanceNormalizationOutput] | None = None,
+    out: Mapping[_InstanceNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.InstanceNormalization[_T]:
+    """Instance normalization, group normalization with a group for each channel, with an activation and the statistics
+    that GroupNormGrad takes.
+
+      input: input
+      scale: scale of each channel
+      B: bias of each channel
+      epsilon: added to the variance
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))) or
+          gelu (t Phi(t))
+      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
+          the input's. With the other activations it has no effect
+
+    Returns
+      output: (input - mean) * inv_std * scale + B, and of that the activation
+      mean: mean of each channel of each sample; 0 of nothing; on request
+      inv_std: 1 / sqrt(variance + epsilon) of each channel of each sample; 0 of nothing; on request
+    """
+
+@overload
+def run(
     op: Literal["InvertibleLayerNormalizationGrad"],
     Y_grad: _Array,
     Y: _V,
@@ -1028,6 +1266,48 @@ def run(
       X_grad: gradient of X
       scale_grad: gradient of scale
       X_grad_sum: sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; on request
+    """
+
+@overload
+def run(
+    op: Literal["SkipGroupNorm"],
+    X: _T,
+    gamma: _Array,
+    beta: _Array,
+    skip: _T,
+    bias: _T | None = None,
+    *,
+    groups: int,
+    activation: Literal[0, 1],
+    channels_last: Literal[0, 1] = 1,
+    epsilon: float = 1e-05,
+    outputs: _SkipGroupNormOutput | Iterable[_SkipGroupNormOutput] | None = None,
+    out: Mapping[_SkipGroupNormOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SkipGroupNorm[_T]:
+    """Group normalization, and SiLU of it, of X + skip + bias, a sum that is given out, too; its gradient is
+    GroupNormGrad, whose X is that sum.
+
+      X: input
+      gamma: scale of each channel
+      beta: bias of each channel
+      skip: what is added to X: all of it, or a number for each sample and channel (channels_last 0 takes N C or
+          all)
+      bias: what is added to each channel of X
+      groups: number of groups
+      activation: 0: none, 1: silu
+      channels_last: 1: the last axis has the channels; 0: the second axis
+      epsilon: added to the variance
+
+    Returns
+      Y: (S - mean) * inv_std * gamma + beta, and of that the activation
+      S: X + skip + bias, rounded to T; the rest is of this rounded sum
+      mean: mean of each group; 0 of nothing; on request
+      inv_std: 1 / sqrt(variance + epsilon) of each group; 0 of nothing; on request
     """
 
 @overload
@@ -1446,6 +1726,98 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["GroupNorm"],
+    X: _Array,
+    gamma: _Array,
+    beta: _Array,
+    *,
+    groups: int,
+    activation: Literal[0, 1],
+    channels_last: Literal[0, 1] = 1,
+    epsilon: float = 1e-05,
+    outputs: _GroupNormOutput | Iterable[_GroupNormOutput] | None = None,
+    out: Mapping[_GroupNormOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GroupNormPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["GroupNormGrad"],
+    dY: _Array,
+    X: _Array,
+    mean: _Array,
+    inv_std: _Array,
+    gamma: _Array | None = None,
+    beta: _Array | None = None,
+    sample_scale: _Array | None = None,
+    sample_shift: _Array | None = None,
+    residual_grad: _Array | None = None,
+    *,
+    groups: int,
+    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation_alpha: float = 0.01,
+    channels_last: Literal[0, 1] = 0,
+    outputs: _GroupNormGradOutput | Iterable[_GroupNormGradOutput] | None = None,
+    out: Mapping[_GroupNormGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GroupNormGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["GroupNormalization"],
+    X: _Array,
+    scale: _Array | None = None,
+    bias: _Array | None = None,
+    sample_scale: _Array | None = None,
+    sample_shift: _Array | None = None,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-05,
+    stash_type: Literal[1] = 1,
+    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation_alpha: float = 0.01,
+    outputs: _GroupNormalizationOutput | Iterable[_GroupNormalizationOutput] | None = None,
+    out: Mapping[_GroupNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GroupNormalizationPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["InstanceNormalization"],
+    input: _Array,
+    scale: _Array,
+    B: _Array,
+    *,
+    epsilon: float = 1e-05,
+    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation_alpha: float = 0.01,
+    outputs: _InstanceNormalizationOutput | Iterable[_InstanceNormalizationOutput] | None = None,
+    out: Mapping[_InstanceNormalizationOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _InstanceNormalizationPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["InvertibleLayerNormalizationGrad"],
     Y_grad: _Array,
     Y: _Array,
@@ -1581,6 +1953,29 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _SimplifiedLayerNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SkipGroupNorm"],
+    X: _Array,
+    gamma: _Array,
+    beta: _Array,
+    skip: _Array,
+    bias: _Array | None = None,
+    *,
+    groups: int,
+    activation: Literal[0, 1],
+    channels_last: Literal[0, 1] = 1,
+    epsilon: float = 1e-05,
+    outputs: _SkipGroupNormOutput | Iterable[_SkipGroupNormOutput] | None = None,
+    out: Mapping[_SkipGroupNormOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SkipGroupNormPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

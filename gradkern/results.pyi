@@ -18,6 +18,7 @@ Array: TypeAlias = _Dlpack | _ArrayInterface | _CudaArrayInterface
 """What is taken as an array: NumPy's, PyTorch's, CuPy's, JAX's and whatever else has one of these."""
 
 _G = TypeVar("_G", bound=Array, default=Any)
+_M = TypeVar("_M", bound=Array, default=Any)
 _T = TypeVar("_T", bound=Array, default=Any)
 _T1 = TypeVar("_T1", bound=Array, default=Any)
 _T2 = TypeVar("_T2", bound=Array, default=Any)
@@ -151,6 +152,58 @@ class DmlBatchNormalizationGrad(NamedTuple, Generic[_T]):
     OutputBiasGradient: _T | Any
     """gradient of the bias"""
 
+class GroupNorm(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """(X - mean) * inv_std * gamma + beta, and of that the activation"""
+    @property
+    def mean(self) -> _T | Any:
+        """mean of each group; 0 of nothing; where it was asked for"""
+    @property
+    def inv_std(self) -> _T | Any:
+        """1 / sqrt(variance + epsilon) of each group; 0 of nothing; where it was asked for"""
+
+class GroupNormGrad(NamedTuple, Generic[_T, _M]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of X"""
+    dgamma: _M | Any
+    """gradient of gamma"""
+    dbeta: _M | Any
+    """gradient of beta"""
+    @property
+    def sample_scale_grad(self) -> _T | Any:
+        """gradient of sample_scale; where it was asked for"""
+    @property
+    def sample_shift_grad(self) -> _T | Any:
+        """gradient of sample_shift; where it was asked for"""
+
+class GroupNormalization(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """((X - mean) * inv_std * scale + bias) * (1 + sample_scale) + sample_shift, and of that the activation"""
+    @property
+    def mean(self) -> _T | Any:
+        """mean of each group; 0 of nothing; where it was asked for"""
+    @property
+    def inv_std(self) -> _T | Any:
+        """1 / sqrt(variance + epsilon) of each group; 0 of nothing; where it was asked for"""
+
+class InstanceNormalization(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """(input - mean) * inv_std * scale + B, and of that the activation"""
+    @property
+    def mean(self) -> _T | Any:
+        """mean of each channel of each sample; 0 of nothing; where it was asked for"""
+    @property
+    def inv_std(self) -> _T | Any:
+        """1 / sqrt(variance + epsilon) of each channel of each sample; 0 of nothing; where it was asked for"""
+
 class InvertibleLayerNormalizationGrad(NamedTuple, Generic[_V]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -214,6 +267,20 @@ class SimplifiedLayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     @property
     def X_grad_sum(self) -> _V | Any:
         """sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; where it was asked for"""
+
+class SkipGroupNorm(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """(S - mean) * inv_std * gamma + beta, and of that the activation"""
+    S: _T | Any
+    """X + skip + bias, rounded to T; the rest is of this rounded sum"""
+    @property
+    def mean(self) -> _T | Any:
+        """mean of each group; 0 of nothing; where it was asked for"""
+    @property
+    def inv_std(self) -> _T | Any:
+        """1 / sqrt(variance + epsilon) of each group; 0 of nothing; where it was asked for"""
 
 class SkipLayerNormalization(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

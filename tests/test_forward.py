@@ -29,6 +29,10 @@ OF_GELU = {"A": "dX", "B": "dB"}
 SKIP = {"scale": "gamma", "inv_std_dev": "inv_std_var", "mean": "mean", "X": "input_skip_bias_sum"}
 SKIP_SIMPLIFIED = {"scale": "gamma", "inv_std_var": "inv_std_var", "X": "input_skip_bias_sum"}
 OF_SKIP = {"input": "X_grad", "skip": "X_grad", "gamma": "scale_grad", "beta": "bias_grad"}
+GROUP = {name: name for name in ("X", "mean", "inv_std", "gamma", "beta")}
+ONNX_GROUP = {**GROUP, "gamma": "scale", "beta": "bias"}
+INSTANCE = {**GROUP, "X": "input", "gamma": "scale", "beta": "B"}
+OF_GROUP = {"X": "dX", "gamma": "dgamma", "beta": "dbeta"}
 BATCH = {name: name for name in ("X", "saved_mean", "saved_inv_std")} | {"Scale": "scale"}
 PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
     ("LayerNormalization", "LayerNormalizationGrad"): (LAYER, OF_LAYER),
@@ -46,10 +50,25 @@ PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
         SKIP_SIMPLIFIED,
         {"input": "X_grad", "skip": "X_grad", "gamma": "scale_grad"},
     ),
+    ("GroupNorm", "GroupNormGrad"): (GROUP, OF_GROUP),
+    ("SkipGroupNorm", "GroupNormGrad"): ({**GROUP, "X": "S"}, {**OF_GROUP, "skip": "dX"}),
+    ("GroupNormalization", "GroupNormGrad"): (ONNX_GROUP, {"X": "dX", "scale": "dgamma", "bias": "dbeta"}),
+    ("InstanceNormalization", "GroupNormGrad"): (INSTANCE, {"input": "dX", "scale": "dgamma", "B": "dbeta"}),
 }
 """Of a forward operator and its gradient: what of the first each input of the second is, but the upstream gradient; and
 the gradient's output of every input of the first.
 """
+
+
+def gradient_attributes(forward: str, gradient: str, example: Example) -> dict[str, Any]:
+    """Those of the gradient that belong to a forward operator's."""
+    given: dict[str, Any] = dict(example.attributes)
+    if gradient == "GroupNormGrad":
+        given["groups"] = given.get("groups", given.get("num_groups", example.axes["C"]))
+        given["channels_last"] = given.get("channels_last", int("com" in OPERATORS[forward].domain))
+        if isinstance(given.get("activation"), int):
+            given["activation"] = ("none", "silu")[given["activation"]]
+    return {key: value for key, value in given.items() if key in OPERATORS[gradient].attributes}
 
 
 def types_of(forward: str, row: Mapping[str, str]) -> Mapping[str, str] | None:
@@ -63,7 +82,7 @@ def types_of(forward: str, row: Mapping[str, str]) -> Mapping[str, str] | None:
 def pairs() -> Iterator[Any]:
     for forward, gradient in PARTNERS:
         for row, marks in rows(OPERATORS[gradient]):
-            if types_of(forward, row) is None or ("Skip" in forward and row["G"] != row["T"]):
+            if types_of(forward, row) is None or ("Skip" in forward and row.get("G", row["T"]) != row["T"]):
                 continue
             for number, example in enumerate(OPERATORS[forward].examples):
                 label = f"{forward}-{gradient}-{'-'.join(row.values())}-{number}"
@@ -88,7 +107,8 @@ def test_a_gradient_of_what_was_saved_agrees_with_differences_of_the_forward_for
     attributes: dict[str, Any] = {**example.attributes, **epsilon}
     has_type = "Y_type" in OPERATORS[forward].attributes
     Y_type = {"Y_type": row["V" if "Y" in saved else "G"]} if has_type else {}
-    result = run_any(forward, **inputs, **attributes, **Y_type)
+    outputs = [each.name for each in OPERATORS[forward].outputs if not each.name.startswith("running")]
+    result = run_any(forward, **inputs, **attributes, **Y_type, outputs=outputs)
     known = {**inputs, **result._asdict()}
     upstream = OPERATORS[gradient].inputs[0]
     random = np.random.default_rng(1)
@@ -97,7 +117,7 @@ def test_a_gradient_of_what_was_saved_agrees_with_differences_of_the_forward_for
     binding: dict[str, Any] = {
         key: row[each.binds] for key, each in OPERATORS[gradient].attributes.items() if each.binds
     }
-    binding |= {key: value for key, value in example.attributes.items() if key in OPERATORS[gradient].attributes}
+    binding |= gradient_attributes(forward, gradient, example)
     saved_arrays = {to: known[of] for to, of in saved.items()}
     wanted_outputs = [*dict.fromkeys(gradients.values())]
     found = gradkern.run(gradient, **{upstream.name: D}, **saved_arrays, outputs=wanted_outputs, **binding)

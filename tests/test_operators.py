@@ -15,7 +15,7 @@ from helpers.tolerance import assert_close, assert_elements_close
 import gradkern
 from gradkern.contract.schema import Example, Operator
 
-ELEMENTWISE = {"X_grad", "dX", "OutputGradient", "Y", "output", "input_skip_bias_sum", "C"}
+ELEMENTWISE = {"X_grad", "dX", "OutputGradient", "Y", "output", "input_skip_bias_sum", "C", "S"}
 """The outputs whose single elements have a bound too, where the operator is a norm or GELU."""
 
 
@@ -173,12 +173,16 @@ def empties() -> Iterator[object]:
                     continue
                 if axis in ("kernel", "out", "statistics", "group", "C", "M", "C_per_group") and "Conv" in name:
                     continue
+                if axis in ("G", "channels_per_group") and "Group" in name:  # they follow from others
+                    continue
                 for place, zero in zeros(size):
                     if axis == "statistics" or ("Conv" in name and axis == "spatial"):
                         continue
                     axes: dict[str, Any] = {**example.axes, axis: zero}
                     if axis == "C" and "numbers" in axes:
                         axes["numbers"] %= 2  # 2 C, or one more
+                    if axis == "C" and "channels_per_group" in axes:
+                        axes["channels_per_group"] = 0
                     if axis == "sizes":
                         pairs = zip(axes["sizes"], axes["statistics"], strict=True)
                         axes["statistics"] = tuple(0 if z == 0 and s != 1 else s for z, s in pairs)

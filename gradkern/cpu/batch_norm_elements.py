@@ -5,8 +5,8 @@ input.
     gradient = (D + D2) act'(t),    relu and leaky_relu may use the sign of Y instead of t's
 
 relu and its derivative are 0 where t <= 0: NaN passes through both. leaky_relu is t where t > 0 and else alpha t, with
-the derivative 1 or alpha. silu(t) = t s, silu'(t) = s (1 + t (1 - s)) with s = 1/(1 + exp(-t)). t is the same number,
-bit for bit, in both passes.
+the derivative 1 or alpha. silu(t) = t s, silu'(t) = s (1 + t (1 - s)) with s = 1/(1 + exp(-t)). gelu is t Phi(t). t is
+the same number, bit for bit, in both passes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numba.extending import overload
 from gradkern.cpu import threads
 from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
 from gradkern.cpu.element_types import destination, load, real, store, zeros
-from gradkern.cpu.gelu import SCALE, scaled_exp
+from gradkern.cpu.gelu import SCALE, exact_gelu, exact_gelu_gradient, scaled_exp
 from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.threads import QUEUE, take
 
@@ -63,13 +63,15 @@ def _sigmoids_of(t: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def _output(t: float, X: Any, relu: Any, silu: Any, alpha: Any) -> float:
+def _output(t: float, X: Any, relu: Any, silu: Any, gelu: Any, alpha: Any) -> float:
     if relu is not None:
         return real(X, 0) if t <= real(X, 0) else t
     if alpha is not None:
         return t if t > real(X, 0) else real(X, alpha) * t
     if silu is not None:
         return t * _sigmoids(t)[0]
+    if gelu is not None:
+        return exact_gelu(t)
     return t
 
 
@@ -84,7 +86,7 @@ def _derivative(t: float, X: Any, silu: Any) -> float:
 @numba.njit(**INLINE)
 def _value(
     at: int, X: Any, mu: float, gain: float, bias: float, B: Any, D: Any, D2: Any, Y: Any, Z: Any, relu: Any, silu: Any,
-    alpha: Any,
+    gelu: Any, alpha: Any,
 ) -> float:  # fmt: skip
     """For one element; `bias` is used if there is B."""
     t = real(X, 0)
@@ -93,7 +95,7 @@ def _value(
     if D is None:
         if Z is not None:
             t += load(Z, at)
-        return _output(t, X, relu, silu, alpha)
+        return _output(t, X, relu, silu, gelu, alpha)
     d = load(D, at)
     if D2 is not None:
         d += load(D2, at)
@@ -101,6 +103,8 @@ def _value(
         t = load(Y, at)
     if silu is not None:
         return d * _derivative(t, X, silu)
+    if gelu is not None:
+        return d * exact_gelu_gradient(t)
     if relu is not None:
         return real(X, 0) if t <= real(X, 0) else d
     if alpha is not None:
@@ -111,7 +115,7 @@ def _value(
 @kernel
 def _planes(
     queue: Any, X: Any, scale: Any, mean: Any, inv_std: Any, B: Any, D: Any, D2: Any, Y: Any, Z: Any, out: Any,
-    rounded: Any, relu: Any, silu: Any, alpha: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
+    rounded: Any, relu: Any, silu: Any, gelu: Any, alpha: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
     channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """For runs of elements of one channel; see runs. Missing arrays are None."""
@@ -130,7 +134,7 @@ def _planes(
                     mu, gain = load(mean, channel), load(scale, channel) * load(inv_std, channel)
                     bias = load(B, channel)
                 for at in range(offset + begin, offset + end):
-                    value = _value(at, X, mu, gain, bias, B, D, D2, Y, Z, relu, silu, alpha)
+                    value = _value(at, X, mu, gain, bias, B, D, D2, Y, Z, relu, silu, gelu, alpha)
                     store(target, at, value)
                     if rounded is not None:
                         store(rounded, at, value)
@@ -140,7 +144,7 @@ def _planes(
 @kernel
 def _columns(
     queue: Any, X: Any, scale: Any, mean: Any, inv_std: Any, B: Any, D: Any, D2: Any, Y: Any, Z: Any, out: Any,
-    rounded: Any, relu: Any, silu: Any, alpha: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
+    rounded: Any, relu: Any, silu: Any, gelu: Any, alpha: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
     channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """The same for columns, each its own channel."""
@@ -164,7 +168,7 @@ def _columns(
             for column in range(min(width, X.size - offset)):
                 at = offset + column
                 m, g, b = load(mu, column), load(gain, column), load(bias, column)
-                value = _value(at, X, m, g, b, B, D, D2, Y, Z, relu, silu, alpha)
+                value = _value(at, X, m, g, b, B, D, D2, Y, Z, relu, silu, gelu, alpha)
                 store(target, at, value)
                 if rounded is not None:
                     store(rounded, at, value)
@@ -179,7 +183,7 @@ class Elements:
     def __init__(self, runs: Runs, kinds: Mapping[str, Any], activation: str, alpha: float = 0.0) -> None:
         self._runs = runs
         self._tasks = math.prod(runs.parts)
-        flags = [True if activation == each else None for each in ("relu", "silu")]
+        flags = [True if activation == each else None for each in ("relu", "silu", "gelu")]
         self._activation = [*flags, float(alpha) if activation == "leaky_relu" else None]
         self._compiled = (_columns if runs.columns else _planes)(
             QUEUE,

@@ -223,7 +223,7 @@ def assert_holds(shown: Any, written: Any) -> None:
     """All that is written is shown; what is not written may be shown as a default."""
     if isinstance(written, dict):
         for key, value in written.items():
-            assert_holds(shown[key], value)
+            assert_holds(shown[str(key)], value)  # JSON's keys are text
     elif isinstance(written, list):
         for one, other in zip(shown, written, strict=True):
             assert_holds(one, other)

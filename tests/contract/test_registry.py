@@ -44,6 +44,10 @@ def test_the_registry_has_these_operators() -> None:
         "Conv",
         "ConvGrad",
         "DmlBatchNormalizationGrad",
+        "GroupNorm",
+        "GroupNormGrad",
+        "GroupNormalization",
+        "InstanceNormalization",
         "InvertibleLayerNormalizationGrad",
         "LayerNormalization",
         "LayerNormalizationGrad",
@@ -51,6 +55,7 @@ def test_the_registry_has_these_operators() -> None:
         "LogSoftmaxGrad_13",
         "SimplifiedLayerNormalization",
         "SimplifiedLayerNormalizationGrad",
+        "SkipGroupNorm",
         "SkipLayerNormalization",
         "SkipSimplifiedLayerNormalization",
         "SoftmaxGrad",
@@ -138,7 +143,10 @@ def test_a_changed_registry_is_read_itself(tmp_path: Path, monkeypatch: pytest.M
 def test_every_example_and_benchmark_fits_its_own_contract(name: str, provider: FakeProvider) -> None:
     operator = OPERATORS[name]
     for example in (*operator.examples, *operator.benchmarks):
-        shapes = {each.name: shape_of(each.shape, example.axes) for each in operator.inputs_of(example.axes)}
+        shapes = {
+            each.name: shape_of(each.shape, example.axes)
+            for each in operator.inputs_of(example.axes, example.attributes)
+        }
         arrays = {key: np.broadcast_to(np.float32(1), shape) for key, shape in shapes.items()}
         plan = prepare_any(name, **arrays, **example.attributes)
         assert {axis: plan.call.axes[axis] for axis in example.axes} == dict(example.axes)

@@ -16,12 +16,14 @@ from scipy.special import ndtr
 
 __all__ = [
     "Array",
+    "activated",
     "batch_norm",
     "bias_fast_gelu",
     "bias_gelu",
     "conv",
     "conv_pads",
     "dml_batch_norm",
+    "group_norm",
     "layer_norm",
     "moments",
     "rms_norm",
@@ -53,6 +55,28 @@ def batch_norm(X: Array, Scale: Array, Bias: Array, epsilon: float) -> Array:
     mean, variance = moments(X, (0, *range(2, X.ndim)))
     channels = (-1,) + (1,) * (X.ndim - 2)
     return (X - mean) / np.sqrt(variance + epsilon) * Scale.reshape(channels) + Bias.reshape(channels)
+
+
+def group_norm(X: Array, gamma: Array, beta: Array, groups: int, epsilon: float) -> Array:
+    """X is (N, C, spatial...); gamma and beta are (C), or (N, C)."""
+    grouped = X.reshape(len(X), groups, -1)
+    mean, variance = moments(grouped, (2,))
+    Y = ((grouped - mean) / np.sqrt(variance + epsilon)).reshape(X.shape)
+    ones = [1] * (X.ndim - 2)
+    return Y * gamma.reshape(-1, X.shape[1], *ones) + beta.reshape(-1, X.shape[1], *ones)
+
+
+def activated(t: Array, activation: str, alpha: float = 0.01) -> Array:
+    match activation:
+        case "relu":
+            return np.maximum(t, 0)
+        case "leaky_relu":
+            return np.maximum(t, 0) + alpha * np.minimum(t, 0)
+        case "silu":
+            return t / (1 + np.exp(-t))
+        case "gelu":
+            return t * ndtr(t)
+    return t
 
 
 def dml_batch_norm(Input: Array, Mean: Array, Variance: Array, Scale: Array, Bias: Array, Epsilon: float) -> Array:

@@ -159,6 +159,37 @@ def _dml_batch_norm(inputs: Arrays, *, Epsilon: float) -> ForwardPass:
     )
 
 
+def _group_norm(
+    inputs: Arrays, *, groups: int, activation: str = "none", channels_last: int = 0, **_: Any
+) -> ForwardPass:
+    """The statistics among the inputs become those of X."""
+    X, gamma, beta = (_exact(inputs[name]) for name in ("X", "gamma", "beta"))
+    first = np.moveaxis(X, -1, 1) if channels_last else X
+    mean, variance = forward.moments(first.reshape(len(X), groups, -1), (2,))
+    _store(inputs, mean=mean, inv_std=1 / np.sqrt(variance + EPSILON))
+    zeros, ones = np.zeros(first.shape[:2]), [1] * (X.ndim - 2)
+
+    def run(p: Mapping[str, Array]) -> Array:
+        first = np.moveaxis(p["X"], -1, 1) if channels_last else p["X"]
+        y = forward.group_norm(first, p["gamma"], p["beta"], groups, EPSILON)
+        y = y * (1 + p["sample_scale"].reshape(*zeros.shape, *ones)) + p["sample_shift"].reshape(*zeros.shape, *ones)
+        y = forward.activated(y, activation)
+        return np.moveaxis(y, 1, -1) if channels_last else y
+
+    return ForwardPass(
+        run,
+        {"X": X, "gamma": gamma, "beta": beta, "sample_scale": zeros, "sample_shift": zeros},
+        {
+            "X": "dX",
+            "gamma": "dgamma",
+            "beta": "dbeta",
+            "sample_scale": "sample_scale_grad",
+            "sample_shift": "sample_shift_grad",
+        },
+        _exact(inputs["dY"]),
+    )
+
+
 def _bias_gelu(inputs: Arrays) -> ForwardPass:
     return _gelu(inputs, forward.bias_gelu)
 
@@ -207,6 +238,7 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     "BiasGeluGrad_dX": _bias_gelu,
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "GroupNormGrad": _group_norm,
     "SoftmaxGrad": partial(_softmax, single=False),
     "SoftmaxGrad_13": partial(_softmax, single=True),
     "LogSoftmaxGrad": partial(_softmax, single=False, log=True),

@@ -28,7 +28,7 @@ def reference(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mappin
     widened = {name: np.asarray(value).astype(np.float64) for name, value in inputs.items()}
     more = dict(attributes or {})
     if operator.startswith("Skip"):
-        data = np.asarray(inputs["input"]).dtype
+        data = np.asarray(next(iter(inputs.values()))).dtype
         more["rounded"] = lambda total: total.astype(data).astype(np.float64)
     with np.errstate(all="ignore"):  # NaN and infinity are answers here, as they are in a provider
         return FORMULAS[operator](**widened, **more)
@@ -326,6 +326,127 @@ def _times(z: Array, share: Callable[[Array], Array]) -> Array:
     return np.where(z < -50, 0.0 * np.maximum(z, -50), z * share(_saturated(z)))
 
 
+def _group_norm(
+    dY: Array,
+    X: Array,
+    mean: Array,
+    inv_std: Array,
+    gamma: Array | None = None,
+    beta: Array | None = None,
+    sample_scale: Array | None = None,
+    sample_shift: Array | None = None,
+    residual_grad: Array | None = None,
+    *,
+    groups: int,
+    activation: str = "none",
+    activation_alpha: float = 0.01,
+    channels_last: int = 0,
+) -> Gradients:
+    if channels_last:
+        dY, X = np.moveaxis(dY, -1, 1), np.moveaxis(X, -1, 1)
+    N, C = X.shape[:2]
+    gamma, beta = np.ones(C) if gamma is None else gamma, np.zeros(C) if beta is None else beta
+    s, t = (np.zeros((N, C, 1)) if each is None else each.reshape(N, C, 1) for each in (sample_scale, sample_shift))
+    D, x = dY.reshape(N, C, math.prod(X.shape[2:])), X.reshape(N, C, math.prod(X.shape[2:]))
+    mean, r = (np.repeat(each, C // groups, 1)[..., None] for each in (mean, inv_std))
+    xh, A = (x - mean) * r, gamma[:, None] * (1 + s)
+    z = (xh * gamma[:, None] + beta[:, None]) * (1 + s) + t
+    if activation != "none":
+        slopes = {
+            "relu": np.where(z <= 0, 0.0, 1.0),
+            "leaky_relu": np.where(z > 0, 1.0, activation_alpha),
+            "silu": expit(z) * (1 + z * expit(-z)),
+            "gelu": ndtr(z) + z * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi),
+        }
+        D = D * slopes[activation]
+
+    def mean_of_group(values: Array) -> Array:
+        grouped = values.reshape(N, groups, -1)
+        return np.repeat(grouped.mean(2) if grouped.size else grouped.sum(2), C // groups, 1)[..., None]
+
+    dx = (r * (A * D - mean_of_group(A * D) - xh * mean_of_group(A * D * xh))).reshape(X.shape)
+    dx = np.moveaxis(dx, 1, -1) if channels_last else dx
+    P, Q = D.sum(2), (D * xh).sum(2)
+    return {
+        "dX": dx if residual_grad is None else dx + residual_grad,
+        "dgamma": ((1 + s[..., 0]) * Q).sum(0),
+        "dbeta": ((1 + s[..., 0]) * P).sum(0),
+        "sample_scale_grad": gamma * Q + beta * P,
+        "sample_shift_grad": P,
+    }
+
+
+def _group_norm_forward(
+    X: Array,
+    gamma: Array | None = None,
+    beta: Array | None = None,
+    sample_scale: Array | None = None,
+    sample_shift: Array | None = None,
+    *,
+    groups: int,
+    activation: int | str = "none",
+    activation_alpha: float = 0.01,
+    channels_last: int = 0,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Gradients:
+    x = np.moveaxis(X, -1, 1) if channels_last else X
+    N, C = x.shape[:2]
+    grouped = x.reshape(N, groups, math.prod(x.shape[1:]) // groups)
+    count = max(1, grouped.shape[2])
+    mean = grouped.sum(2) / count
+    variance = ((grouped - mean[..., None]) ** 2).sum(2) / count
+    inv_std = 1 / np.sqrt(variance + epsilon) if grouped.shape[2] else np.zeros_like(mean)
+    z = ((grouped - mean[..., None]) * inv_std[..., None]).reshape(N, C, math.prod(x.shape[2:]))
+    gamma, beta = np.ones(C) if gamma is None else gamma, np.zeros(C) if beta is None else beta
+    s, t = (np.zeros((N, C)) if each is None else each for each in (sample_scale, sample_shift))
+    z = (z * gamma[:, None] + beta[:, None]) * (1 + s[..., None]) + t[..., None]
+    Y = {
+        "none": z,
+        "relu": np.where(z <= 0, 0.0, z),
+        "leaky_relu": np.where(z > 0, z, activation_alpha * z),
+        "silu": z * expit(z),
+        "gelu": z * ndtr(z),
+    }[("none", "silu")[activation] if isinstance(activation, int) else activation].reshape(x.shape)
+    return {"Y": np.moveaxis(Y, 1, -1) if channels_last else Y, "mean": mean, "inv_std": inv_std}
+
+
+def _onnx_group_norm(
+    X: Array, scale: Array | None = None, bias: Array | None = None, *, num_groups: int, **more: Any
+) -> Gradients:
+    return _group_norm_forward(X, scale, bias, groups=num_groups, **more)
+
+
+def _instance_norm(input: Array, scale: Array, B: Array, **more: Any) -> Gradients:  # noqa: A002  the contract's name
+    found = _group_norm_forward(input, scale, B, groups=max(1, len(scale)), **more)
+    shape = input.shape[:2]
+    return {"output": found["Y"], **{name: found[name].reshape(shape) for name in ("mean", "inv_std")}}
+
+
+def _com_group_norm(X: Array, gamma: Array, beta: Array, *, channels_last: int = 1, **more: Any) -> Gradients:
+    return _group_norm_forward(X, gamma, beta, channels_last=channels_last, **more)
+
+
+def _skip_group_norm(
+    X: Array,
+    gamma: Array,
+    beta: Array,
+    skip: Array,
+    bias: Array | None = None,
+    *,
+    channels_last: int = 1,
+    rounded: Callable[[Array], Array] = lambda total: total,
+    **more: Any,
+) -> Gradients:
+    whole = skip.shape == X.shape
+    lined = X if channels_last else np.moveaxis(X, 1, -1)
+    added = skip if channels_last or not whole else np.moveaxis(skip, 1, -1)
+    added = added if whole else skip.reshape(len(X), *[1] * (X.ndim - 2), -1)
+    total = lined + added + (0.0 if bias is None else bias)
+    S = rounded(total if channels_last else np.moveaxis(total, -1, 1))
+    return {"S": S, **_group_norm_forward(S, gamma, beta, channels_last=channels_last, **more)}
+
+
 def _bias_gelu(dY: Array, X: Array, B: Array) -> Gradients:
     z = _saturated(X + B)
     return _through_gelu(dY, ndtr(z) + z * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi))
@@ -444,6 +565,11 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "SoftmaxGrad_13": partial(_softmax, over=_over_axis, axis=-1),
     "LogSoftmaxGrad": partial(_log_softmax, over=_over_axes),
     "LogSoftmaxGrad_13": partial(_log_softmax, over=_over_axis, axis=-1),
+    "GroupNorm": _com_group_norm,
+    "SkipGroupNorm": _skip_group_norm,
+    "GroupNormalization": _onnx_group_norm,
+    "InstanceNormalization": _instance_norm,
+    "GroupNormGrad": _group_norm,
 }
 
 

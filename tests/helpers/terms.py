@@ -94,6 +94,30 @@ def _log_softmax_13(dY: Array, X: Array, axis: Any = -1, **_: Any) -> Gradients:
     return {"dX": dY + np.exp(-X) * dY.sum(axis, keepdims=True)}
 
 
+def _group_norm(dY: Array, X: Array, mean: Array, inv_std: Array, *, groups: int, **more: Any) -> Gradients:
+    """An activation's derivative is at most 1.13."""
+    last, C = more.get("channels_last", 0), X.shape[-1 if more.get("channels_last", 0) else 1]
+    D, x = ((np.moveaxis(each, -1, 1) if last else each).reshape(len(X), C, -1) for each in (1.13 * dY, X))
+    gamma, beta = (more.get(name, np.ones(C)) for name in ("gamma", "beta"))
+    s = more.get("sample_scale", np.zeros((len(X), C)))
+    mean, r = (np.repeat(each, C // groups, 1)[..., None] for each in (mean, inv_std))
+    xh, A = (x + mean) * r, (gamma * (1 + s))[..., None]
+
+    def of_group(values: Array) -> Array:
+        return np.repeat(values.reshape(len(X), groups, -1).mean(2), C // groups, 1)[..., None]
+
+    spatial = X.shape[1:-1] if last else X.shape[2:]
+    dX = (r * (A * D + of_group(A * D) + xh * of_group(A * D * xh))).reshape(len(X), C, *spatial)
+    P, Q = D.sum(2), (D * xh).sum(2)
+    return {
+        "dX": (np.moveaxis(dX, 1, -1) if last else dX) + more.get("residual_grad", 0.0),
+        "dgamma": ((1 + s) * Q).sum(0),
+        "dbeta": ((1 + s) * P).sum(0),
+        "sample_scale_grad": gamma * Q + beta * P,
+        "sample_shift_grad": P,
+    }
+
+
 _TERMS: dict[str, Callable[..., Gradients]] = {
     "BatchNormalizationGrad": _batch_norm,
     "LayerNormalizationGrad": _layer_norm,
@@ -107,4 +131,5 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     "SoftmaxGrad_13": _softmax_13,
     "LogSoftmaxGrad": _log_softmax,
     "LogSoftmaxGrad_13": _log_softmax_13,
+    "GroupNormGrad": _group_norm,
 }
