@@ -15,7 +15,7 @@ from gradkern.contract.schema import Attribute, Axis, Entry, Flat, Input, Ones, 
 from gradkern.errors import nearest
 from gradkern.system.providers import unavailable
 
-__all__ = ["run"]
+__all__ = ["run", "sections"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -102,18 +102,24 @@ def _on_terminal(rows: Sequence[tuple[str, ...]]) -> None:
 
 def _whole(name: str, operator: Operator) -> str:
     lines = [f"{name}  ({operator.domain}, since version {operator.since_version})", f"  {operator.doc}"]
-    lines += _section("inputs", [_tensor(each) for each in operator.inputs])
-    lines += _section("outputs", [_tensor(each) for each in operator.outputs])
-    lines += _section("attributes", [(key, _attribute(each), each.doc) for key, each in operator.attributes.items()])
-    lines += _section("types", [(key, "", doc) for key, doc in operator.types.items()])
-    lines += _section(
-        "combinations",
-        [(", ".join(f"{key}={value}" for key, value in row.items()), "", "") for row in operator.combinations],
-    )
-    lines += _section("axes", [(key, _axis(each), each.doc) for key, each in operator.axes.items()])
-    lines += _section("in place", _in_place(operator))
-    lines += _section("providers", [(key, "", unavailable(key) or "available") for key in operator.providers])
-    return "\n".join(lines)
+    for title, rows in sections(operator).items():
+        lines += _section(title, rows)
+    providers = [(key, "", unavailable(key) or "available") for key in operator.providers]
+    return "\n".join([*lines, *_section("providers", providers)])
+
+
+def sections(operator: Operator) -> dict[str, list[tuple[str, str, str]]]:
+    """A contract part by part: rows of a name, what it may be, and what it is."""
+    combinations = [", ".join(f"{key}={value}" for key, value in row.items()) for row in operator.combinations]
+    return {
+        "inputs": [_tensor(each) for each in operator.inputs],
+        "outputs": [_tensor(each) for each in operator.outputs],
+        "attributes": [(key, _attribute(each), each.doc) for key, each in operator.attributes.items()],
+        "types": [(key, "", doc) for key, doc in operator.types.items()],
+        "combinations": [(each, "", "") for each in combinations],
+        "axes": [(key, _axis(each), each.doc) for key, each in operator.axes.items()],
+        "in place": _in_place(operator),
+    }
 
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> list[str]:

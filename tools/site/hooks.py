@@ -1,0 +1,103 @@
+"""What the site shows besides tools/docs: the README as its first page, the measurements, a page for each operator made
+from its contract and its family's docstring, an API reference, how to contribute and the changelog.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+import gradkern
+from gradkern.cli.ops import sections
+from gradkern.contract.schema import Operator
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = sorted((ROOT / "tools" / "results").glob("*.md"))
+MOVED = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    ".github/CONTRIBUTING.md": "contributing.md",
+    **{f"tools/results/{each.name}": f"results/{each.name}" for each in RESULTS},
+    **{f"tools/docs/{each.name}": each.name for each in (ROOT / "tools" / "docs").glob("*.md")},
+}
+"""Where a page of the checkout is on the site."""
+_LINK = re.compile(r"(!?)\[([^]\[]*(?:\[[^]]*\][^]\[]*)*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    for source, uri in MOVED.items():
+        if not source.startswith("tools/docs/"):
+            files.append(File.generated(config, uri, content=(ROOT / source).read_text(encoding="utf-8")))
+    for plot in (ROOT / "tools" / "results").glob("*.png"):
+        files.append(File.generated(config, f"results/{plot.name}", abs_src_path=str(plot)))
+    for name, operator in gradkern.operators().items():
+        files.append(File.generated(config, f"operators/{name}.md", content=operator_page(name, operator)))
+    files.append(File.generated(config, "api.md", content=reference()))
+    files.append(File.generated(config, "wide.css", content=".md-grid { max-width: 80rem }\n"))
+    for section in config.nav:
+        for title, pages in section.items() if isinstance(section, dict) else ():
+            if title == "Operators":
+                pages += [f"operators/{name}.md" for name in gradkern.operators()]
+            elif title == "Measurements":
+                pages += ["results/README.md", *(f"results/{each.name}" for each in RESULTS if each.stem != "README")]
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links between pages as the site has them; of a link to another file of the checkout, its text."""
+    here = {uri: source for source, uri in MOVED.items()}.get(page.file.src_uri)
+    if here is None:
+        return markdown
+
+    def moved(link: re.Match[str]) -> str:
+        image, text, target, anchor = link.groups()
+        if "://" in target or image:
+            return link[0]
+        there = (ROOT / here).parent.joinpath(target).resolve()
+        uri = MOVED.get(there.relative_to(ROOT).as_posix())
+        up = "../" * page.file.src_uri.count("/")
+        return f"[{text}]({up}{uri}{anchor or ''})" if uri else text
+
+    return _LINK.sub(moved, markdown)
+
+
+def operator_page(name: str, operator: Operator) -> str:
+    """The contract of an operator, and what the docstring of its family says."""
+    family = import_module(f"gradkern.ops.{operator.family}").__doc__ or ""
+    lines = [f"# {name}", "", operator.doc, "", f"Domain `{operator.domain}`, since version {operator.since_version}."]
+    for title, rows in sections(operator).items():
+        if rows:
+            width = max(sum(map(bool, row)) for row in rows)
+            heads = {1: ("",), 2: ("name", ""), 3: ("name", "may be", "")}[width]
+            lines += ["", f"## {title.capitalize()}", "", f"| {' | '.join(heads)} |", "| --- " * width + "|"]
+            lines += [
+                "| " + " | ".join([f"`{first}`", *map(_cell, filter(None, more))]) + " |" for first, *more in rows
+            ]
+    lines += ["", "## Mathematics and sources", "", "```text", family.strip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def reference() -> str:
+    """All public names of the packages, as their docstrings describe them."""
+    return "\n".join(["# API reference", "", *_names("gradkern"), *_names("gradkern.torch"), *_names("gradkern.jax")])
+
+
+def _names(package: str) -> Iterator[str]:
+    yield from (f"## {package}", "")
+    tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+    imports = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
+    where = {(name.asname or name.name): f"{each.module}.{name.name}" for each in imports for name in each.names}
+    public = next(
+        each.value for each in tree.body if isinstance(each, ast.Assign) and ast.unparse(each).startswith("__all__")
+    )
+    yield from (line for name in ast.literal_eval(public) if name in where for line in (f"::: {where[name]}", ""))
