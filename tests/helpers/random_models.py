@@ -264,12 +264,23 @@ class Rows(Drawn):
         return torch.randn(count, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(count))
 
     def normed(self, x: Tensor, number: int) -> Tensor:
-        if number % 4 < 3:
-            return self.norms[number % 4](x)
+        return self.norms[number % 3](x) if number % 8 < 3 else self.spelled_norm(x, number % 8)
+
+    def spelled_norm(self, x: Tensor, number: int) -> Tensor:
+        """As packages spell norms out, those of 7 with statistics that others use, too."""
+        weight: Any = self.norms[number % 3].weight
         wide = x.to(torch.float64)
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
-        norm: Any = self.norms[1]
-        return norm.weight * wide.to(torch.float64)
+        if number == 3:
+            wide = wide - wide.mean(-1, keepdim=True)
+            return wide / torch.sqrt(wide.square().mean(dim=-1, keepdim=True) + 1e-6) * weight + self.second
+        if number == 4:
+            return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).type_as(x)
+        if number == 5:
+            variance = torch.var(wide, dim=-1, unbiased=False, keepdim=True)
+            return ((wide - torch.mean(wide, -1, True)) * torch.rsqrt(1e-6 + variance)) * weight.to(torch.float64)
+        inverse = torch.pow(torch.mean(wide * wide, -1, keepdim=True) + 1e-6, -0.5)
+        y = (x * inverse * (1.0 + weight)).to(x.dtype) if number == 6 else weight * (wide * inverse).to(x.dtype)
+        return y + inverse if number == 7 else y
 
     def sum_norm(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:
         return self.normed(x + kept[number % len(kept)], number)

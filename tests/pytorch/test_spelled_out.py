@@ -195,7 +195,7 @@ def test_what_a_gate_leaves_is_bit_for_bit_what_it_was(gates: Any) -> None:
 
 NORMS = [
     *(TENSOR, "another power", "the mean over another axis", "the mean over two axes", "in-place"),
-    *("a weight for all columns", "no type at the end", "the inverse used elsewhere"),
+    "the inverse used elsewhere",
 ]
 
 
@@ -204,6 +204,11 @@ def test_what_is_not_quite_an_rms_norm_is_left(kind: str) -> None:
     taken, left = check(Blocks(lambda width: RMSNorm(width, kind), nn.SiLU()), example())
     assert not taken
     assert set(left) == ({"its epsilon is no constant"} if kind == TENSOR else set())
+
+
+@pytest.mark.parametrize("kind", ["a weight for all columns", "no type at the end"])
+def test_norms_without_weight_and_casts_that_change_nothing_are_taken(kind: str) -> None:
+    assert check(Blocks(lambda width: RMSNorm(width, kind), nn.SiLU()), example()) == ({NORM: 2}, {})
 
 
 def test_norms_that_compute_in_another_type_are_left() -> None:

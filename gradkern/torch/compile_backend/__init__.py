@@ -9,7 +9,8 @@ Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
     batch norm in training, and behind it an addition and ReLU, leaky ReLU or SiLU   batch_norm.py
     an addition of two tensors, and layer norm or RMSNorm of the sum                 add_norm.py
     a linear layer, transformers' Conv1D too, and GELU                               linear_gelu.py
-    RMSNorm and tanh GELU there, spelled out as transformers' Llama and GPT-2 do     spelled_out.py
+    norms there, however a model spells them: found by what they compute             norms.py
+    GELU there, spelled out as transformers' GPT-2 does                              gelus.py
     convolutions with a filter of its own for each channel                           depthwise_conv.py
     the order in memory between 3-D convolutions of 16 bits                          channels_last_3d.py
     instance norm there, and an activation behind it; elsewhere on request           instance_norm.py

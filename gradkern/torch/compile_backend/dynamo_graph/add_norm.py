@@ -1,28 +1,17 @@
-"""Stage 1: an addition of two tensors and F.layer_norm or F.rms_norm of the sum, as one operator.
-
-RMSNorm may be spelled out, too (spelled_out.py).
-"""
+"""Stage 1: an addition of two tensors and the layer norm or RMSNorm of the sum, as one operator."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
-from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph import spelled_out
-from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.dynamo_graph.graph import (
-    arguments,
-    called,
-    calls,
-    memory_format,
-    replace,
-    same_kind,
-    value,
-)
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
+from gradkern.torch.compile_backend.dynamo_graph.graph import called, memory_format, same_kind, value
+from gradkern.torch.compile_backend.dynamo_graph.norms import Norm, norms
 from gradkern.torch.compile_backend.operators.add_norm import LAYER_NORM, RMS_NORM
 from gradkern.torch.compile_backend.operators.definition import unregistered
 from gradkern.torch.operators import new_like
@@ -32,62 +21,79 @@ __all__ = ["fuse"]
 
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be; norms of sums that cannot be are reported."""
-    for node in calls(graph, functional.layer_norm, torch.layer_norm):
-        call = arguments(node, "input", "normalized_shape", weight=None, bias=None, eps=1e-5)
-        _fuse(graph, fusion, "add + layer_norm", (node,), call)
-    for node in calls(graph, functional.rms_norm, torch.rms_norm):
-        call = arguments(node, "input", "normalized_shape", weight=None, eps=None)
-        _fuse(graph, fusion, "add + rms_norm", (node,), call)
-    for each in spelled_out.rms_norms(graph):
-        x, weight, eps = (each.argument(name) for name in ("x", "weight", "eps"))
-        call = {"input": x, "normalized_shape": (None,), "weight": weight, "eps": eps}
-        _fuse(graph, fusion, "add + rms_norm", each.nodes, call)
+    for norm in norms(graph):
+        if called(norm.x) in ("add", "add_"):
+            fusion.take(_site(norm))
 
 
-def _fuse(graph: fx.Graph, fusion: Fusion, name: str, nodes: tuple[fx.Node, ...], call: dict[str, Any]) -> None:
-    """nodes: the norm, or the calls that spell it out"""
-    addition: Any = call["input"]
-    node = nodes[-1]
-    if called(addition) not in ("add", "add_"):
-        return
-    total = value(addition)
-    reason = _reason(node, addition, call) or fusion.against(name, total)
-    results = {} if reason else dict.fromkeys((addition, node), new_like(addition.args[0].meta["example_value"]))
-    tensors = (addition, call["weight"], call.get("bias"))
-    reason = reason or fusion.proof.against((addition, *nodes), addition, tensors, (), tensors[:2], results)
-    if reason:
-        fusion.left(name, node, total, reason)
-        return
-    fusion.taken(name, node, total)
-    parameters = (call["weight"], call["eps"]) if "bias" not in call else (call["weight"], call["bias"], call["eps"])
-    with graph.inserting_before(addition):
-        made = graph.call_function(RMS_NORM if "bias" not in call else LAYER_NORM, (*addition.args, *parameters))
-        y, stream = (graph.call_function(operator.getitem, (made, place)) for place in (0, 1))
-    replace(node, y, results[node])
-    for each in reversed(nodes[:-1]):
-        graph.erase_node(each)
-    replace(addition, stream, results[addition])
+def _site(norm: Norm) -> Site:
+    addition, total = norm.x, value(norm.x)
+    name = f"add + {norm.kind}"
+    reason = _reason(norm)
+    if reason or total is None:
+        return Site(name, norm.end, total, reason=reason)
+    like = new_like(value(addition.args[0]))  # pyright: ignore[reportArgumentType]
+
+    def make(graph: fx.Graph) -> Sequence[fx.Node]:
+        weight = norm.weight if norm.weight is not None else _ones(graph, total, value(norm.bias))
+        parameters = (weight, norm.bias) if norm.kind == "layer_norm" else (weight,)
+        target = LAYER_NORM if norm.kind == "layer_norm" else RMS_NORM
+        made = graph.call_function(target, (*addition.args, *parameters, norm.eps))
+        return [graph.call_function(operator.getitem, (made, place)) for place in (0, 1)]
+
+    return Site(
+        name,
+        norm.end,
+        total,
+        nodes=(addition, *norm.nodes),
+        make=make,
+        results={norm.end: like, addition: like},
+        place=_place(norm),
+        reads=(addition, *addition.args, norm.weight, norm.bias),
+        saves=(addition, norm.weight),
+        doubt=_doubt(norm),
+    )
 
 
-def _reason(node: fx.Node, addition: fx.Node, call: dict[str, Any]) -> str:
+def _place(norm: Norm) -> fx.Node:
+    """The norm's last call, since its weight may be computed before that, unless others use the sum earlier."""
+    earlier = [each for each in norm.x.users if each not in norm.nodes and each < norm.end]
+    return norm.x if earlier else norm.end
+
+
+def _ones(graph: fx.Graph, x: torch.Tensor, bias: torch.Tensor | None) -> fx.Node:
+    dtype = _wide(x) if bias is None else bias.dtype
+    return graph.call_function(torch.full, ((x.shape[-1],), 1.0), {"dtype": dtype, "device": x.device})
+
+
+def _wide(x: torch.Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _doubt(norm: Norm) -> str:
+    scaled = norm.weight is None and any(each.target in (operator.mul, torch.mul) for each in norm.end.users)
+    return "what multiplies the norm is another pass, and the two were not measured" if scaled else ""
+
+
+def _reason(norm: Norm) -> str:
     """Why the two are nothing that gradkern computes as one; "" if they are."""
-    total, y, weight, bias = (value(each) for each in (addition, node, call["weight"], call.get("bias")))
+    addition: Any = norm.x
+    total, y, weight, bias = (value(each) for each in (addition, norm.end, norm.weight, norm.bias))
     if called(addition) == "add_":
         return "the addition writes what is added to"
     if total is None or addition.kwargs or not all(same_kind(value(each), total) for each in addition.args):
         return "it adds no two tensors of one shape and type"
-    if len(call["normalized_shape"]) != 1:
-        return "it normalizes over several axes"
-    if weight is None or y is None:
-        return "it has no weight"
-    if not isinstance(call["eps"], float):
+    if norm.reason or y is None:
+        return norm.reason or "its result is no tensor of the graph"
+    if not isinstance(norm.eps, float):
         return "its epsilon is no constant"
     if not y.requires_grad:
         return "no gradient of it is wanted"
     if y.dtype != total.dtype:
         return "autocast computes it in another type"
-    if "bias" not in call and memory_format(total) is None:  # of whose norm eager's strides depend on the device
+    if norm.kind == "rms_norm" and memory_format(total) is None:  # eager's strides depend on the device
         return "the sum is not contiguous"
-    if bias is not None and bias.dtype != weight.dtype:
+    if bias is not None and weight is not None and bias.dtype != weight.dtype:
         return "weight and bias are of two types"
-    return unregistered("SkipLayerNormalization", total.device, T=total.dtype, V=weight.dtype)
+    types = {each.dtype for each in (weight, bias) if each is not None}
+    return unregistered("SkipLayerNormalization", total.device, T=total.dtype, V=(types or {_wide(total)}).pop())

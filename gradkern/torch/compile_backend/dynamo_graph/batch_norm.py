@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -10,14 +11,13 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.ops.batch_norm import DERIVATIVE_FROM_SIGN
-from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
 from gradkern.torch.compile_backend.dynamo_graph.graph import (
     arguments,
     called,
     calls,
     memory_format,
     only_user,
-    replace,
     same_kind,
     value,
 )
@@ -59,16 +59,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
         if reason or x is None:
             fusion.left("batch_norm", node, x, reason)
             continue
-        left: dict[str, str] = {}  # by the reason, the longest that it keeps from being one operator
-        for chain in _chains(node):
-            reason = _unproven(chain, x, call, fusion) or fusion.against(chain.fusion, x)
-            if not reason:
-                fusion.taken(chain.fusion, node, x)
-                _replace(graph, chain, call, x)
-                break
-            left.setdefault(reason, chain.fusion)
-        for reason, name in left.items():
-            fusion.left(name, node, x, reason)
+        fusion.take(*[_site(chain, call, x) for chain in _chains(node)])
 
 
 def _reason(node: fx.Node, call: dict[str, Any]) -> str:
@@ -135,26 +126,31 @@ def _residual(node: fx.Node, addition: fx.Node | None) -> fx.Node | None:
     return other if alike and isinstance(other, fx.Node) else None
 
 
-def _unproven(chain: _Chain, x: torch.Tensor, call: dict[str, Any], fusion: Fusion) -> str:
-    """What keeps the chain from being one operator in the place of its last call; "" if nothing does."""
+def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
+    """The chain as one operator in the place of its last call."""
     last, statistics = chain.nodes[-1], [call[name] for name in ("running_mean", "running_var")]
     reads = [call["input"], call["weight"], call["bias"], chain.residual, *statistics]
-    saves = reads[:2] if chain.activation == "none" else [*reads[:2], reads[2] if chain.residual is None else last]
-    return fusion.proof.against(chain.nodes, last, reads, statistics, saves, {last: new_like(x)})
 
-
-def _replace(graph: fx.Graph, chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> None:
-    last = chain.nodes[-1]
-    weights = [call[name] for name in ("weight", "bias", "running_mean", "running_var")]
-    more = (chain.residual, call["momentum"], call["eps"], chain.activation, chain.alpha)
-    with graph.inserting_before(last):
+    def make(graph: fx.Graph) -> Sequence[fx.Node]:
+        weights = [call[name] for name in ("weight", "bias", "running_mean", "running_var")]
+        more = (chain.residual, call["momentum"], call["eps"], chain.activation, chain.alpha)
         made = graph.call_function(FORWARD, (call["input"], *weights, *more))
         y = graph.call_function(operator.getitem, (made, 0))
-        for place, name in ((1, "running_mean"), (2, "running_var")):
+        for place, buffer in enumerate(statistics, 1):
             # Batch norms write them without a new version: another call may have saved the version for its gradient.
-            buffer = graph.call_function(getattr, (call[name], "data"))
-            buffer.meta = dict(call[name].meta)
-            graph.call_method("copy_", (buffer, graph.call_function(operator.getitem, (made, place))))
-    replace(last, y, new_like(x))
-    for each in reversed(chain.nodes[:-1]):
-        graph.erase_node(each)
+            data = graph.call_function(getattr, (buffer, "data"))
+            data.meta = dict(buffer.meta)
+            graph.call_method("copy_", (data, graph.call_function(operator.getitem, (made, place))))
+        return [y]
+
+    return Site(
+        chain.fusion,
+        chain.nodes[0],
+        x,
+        nodes=chain.nodes,
+        make=make,
+        results={last: new_like(x)},
+        reads=reads,
+        writes=statistics,
+        saves=reads[:2] if chain.activation == "none" else [*reads[:2], reads[2] if chain.residual is None else last],
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, replace, value
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
 from gradkern.torch.compile_backend.operators.definition import unregistered
 from gradkern.torch.compile_backend.operators.depthwise_conv import DEPTHWISE_CONV, of_each_axis
 from gradkern.torch.functional.convolutions import is_depthwise
@@ -25,22 +26,21 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
         x, weight, y = value(call["input"]), value(call["weight"]), value(node)
         if weight is None or not is_depthwise(weight, call["groups"]):
             continue
-        reason = _reason(y, x, weight, call) or fusion.against(_NAME, x)
-        sizes = [of_each_axis(call[name], weight.dim() - 2) for name in ("stride", "padding", "dilation")]
-        if reason or y is None:
-            fusion.left(_NAME, node, x, reason)
-            continue
-        values = [value(call[name]) for name in ("input", "weight", "bias")]
-        result = DEPTHWISE_CONV(*[None if each is None else each.detach().to(y.dtype) for each in values], *sizes)
-        reason = fusion.proof.against((node,), node, results={node: result})
-        if reason:
-            fusion.left(_NAME, node, x, reason)
-            continue
-        fusion.taken(_NAME, node, x)
-        with graph.inserting_before(node):
-            tensors = [_cast(graph, call[name], y.dtype) for name in ("input", "weight", "bias")]
-            made = graph.call_function(DEPTHWISE_CONV, (*tensors, *sizes))
-        replace(node, made, result)
+        fusion.take(_site(node, call, x, weight, y))
+
+
+def _site(node: fx.Node, call: dict[str, Any], x: Any, weight: torch.Tensor, y: torch.Tensor | None) -> Site:
+    reason = _reason(y, x, weight, call)
+    if reason or y is None:
+        return Site(_NAME, node, x, reason=reason)
+    sizes = [of_each_axis(call[name], weight.dim() - 2) for name in ("stride", "padding", "dilation")]
+    tensors = [call[name] for name in ("input", "weight", "bias")]
+    values = [None if each is None else each.detach().to(y.dtype) for each in map(value, tensors)]
+
+    def make(graph: fx.Graph) -> Sequence[fx.Node]:
+        return [graph.call_function(DEPTHWISE_CONV, (*[_cast(graph, each, y.dtype) for each in tensors], *sizes))]
+
+    return Site(_NAME, node, x, nodes=(node,), make=make, results={node: DEPTHWISE_CONV(*values, *sizes)})
 
 
 def _reason(y: torch.Tensor | None, x: torch.Tensor | None, weight: torch.Tensor, call: dict[str, Any]) -> str:

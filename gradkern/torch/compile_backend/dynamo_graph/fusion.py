@@ -1,26 +1,90 @@
-"""The checks of passes over Dynamo's graph before they rewrite a place."""
+"""Sites: calls of Dynamo's graph that may become one operator. Here is what is checked, reported and replaced."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.dynamo_graph.graph import value, where
+from gradkern.torch.compile_backend.dynamo_graph.graph import replace, value, where
 from gradkern.torch.compile_backend.dynamo_graph.proof import Proof
 from gradkern.torch.compile_backend.gates import Gates
 
-__all__ = ["Fusion"]
+__all__ = ["Fusion", "Site"]
 
 _SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
 
 
+@dataclass(frozen=True)
+class Site:
+    """Calls that may become one operator.
+
+    name     the fusion, as gates.GATES has it
+    at       the call that is reported
+    x        the tensor whose size the gates look at
+    nodes    the calls; nothing else uses what they compute but `results`
+    make     puts the operator into the graph, in the place of `place`: what it returns replaces the results, in order
+    results  those of the calls whose results others use, with what replaces them, without data
+    reason   why no operator computes it; "" if one does
+    doubt    why it is taken only on request
+
+    place, reads, writes and saves are those of Proof.against; place is the last call by default.
+    """
+
+    name: str
+    at: fx.Node
+    x: torch.Tensor | None
+    nodes: tuple[fx.Node, ...] = ()
+    make: Callable[[fx.Graph], Sequence[fx.Node]] = lambda _: ()
+    results: Mapping[fx.Node, torch.Tensor] = field(default_factory=dict)
+    place: fx.Node | None = None
+    reads: Sequence[Any] = ()
+    writes: Sequence[Any] = ()
+    saves: Sequence[Any] = ()
+    reason: str = ""
+    doubt: str = ""
+
+
 class Fusion:
-    """Of one graph: decides by the gates, proves, and reports. grad: as Proof has it."""
+    """Of one graph: decides by the gates, proves, replaces and reports. grad: as Proof has it."""
 
     def __init__(self, gates: Gates, graph: fx.Graph, grad: bool | None) -> None:
-        self._gates, self.proof = gates, Proof(graph, grad)
+        self._gates, self._graph, self.proof = gates, graph, Proof(graph, grad)
         self.reported: set[fx.Node] = set()
+
+    def take(self, *sites: Site) -> bool:
+        """Replace the first of these that can be replaced, the longest of one place first. Report it, and of those
+        before it each reason once.
+        """
+        left: dict[str, Site] = {}
+        for site in sites:
+            reason = site.reason or self.against(site.name, site.x, site.doubt) or self._unproven(site)
+            if not reason:
+                self.taken(site.name, site.at, site.x)
+                self._replace(site)
+                break
+            left.setdefault(reason, site)
+        for reason, site in left.items():
+            self.left(site.name, site.at, site.x, reason)
+        return len(left) < len(sites)
+
+    def _unproven(self, site: Site) -> str:
+        place = site.place or max(site.nodes)
+        return self.proof.against(site.nodes, place, site.reads, site.writes, site.saves, site.results)
+
+    def _replace(self, site: Site) -> None:
+        nodes = sorted(site.nodes)
+        with self._graph.inserting_before(site.place or nodes[-1]):
+            made = site.make(self._graph)
+        for (node, result), new in zip(site.results.items(), made, strict=True):
+            replace(node, new, result)
+        for each in reversed(nodes):
+            if each not in site.results and not each.users:
+                self._graph.erase_node(each)
 
     def against(self, name: str, x: torch.Tensor | None, doubt: str = "") -> str:
         """Why what has this input is not fused; "" where it may be. doubt: why it may be only on request."""
@@ -37,9 +101,9 @@ class Fusion:
         self.reported.add(node)
         findings.add(findings.Finding(name, where(node), _text(x), reason))
 
-    def unmatched(self, name: str, node: fx.Node) -> None:
+    def unmatched(self, name: str, node: fx.Node, reason: str) -> None:
         """Report a norm that is part of nothing that could be fused."""
-        findings.add(findings.Finding(name, where(node), _text(value(node)), "no fusion has it", matched=False))
+        findings.add(findings.Finding(name, where(node), _text(value(node)), reason, matched=False))
 
 
 def _text(x: torch.Tensor | None) -> str:

@@ -1,20 +1,21 @@
 """Stage 1: a linear layer and F.gelu behind it, as a product without bias and one operator for the rest.
 
-GELU may be spelled out (spelled_out.py), and the linear layer may be transformers' Conv1D. The operator's backward pass
+GELU may be spelled out (gelus.py), and the linear layer may be transformers' Conv1D. The operator's backward pass
 reads the gradient once for both the gradient of the product and of the bias.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph import spelled_out
-from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, replace, value
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
+from gradkern.torch.compile_backend.dynamo_graph.gelus import Gelu, gelus
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, only_user, value
 from gradkern.torch.compile_backend.operators.bias_gelu import BIAS_GELU
 from gradkern.torch.compile_backend.operators.definition import unregistered
 from gradkern.torch.operators import new_like
@@ -26,32 +27,32 @@ _NAME = "linear + gelu"
 
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be; linear layers with a GELU that cannot be are reported."""
-    for node in calls(graph, functional.gelu):
-        call = arguments(node, "input", approximate="none")
-        _fuse(graph, fusion, (node,), call["input"], call["approximate"])
-    for each in spelled_out.gelus(graph):
-        _fuse(graph, fusion, each.nodes, each.argument("x"), "tanh")
+    for gelu in gelus(graph):
+        linear = _linear(gelu.x)
+        if linear is not None and gelu.x.users.keys() <= set(gelu.nodes):
+            fusion.take(_site(gelu, linear))
 
 
-def _fuse(graph: fx.Graph, fusion: Fusion, nodes: tuple[fx.Node, ...], product: fx.Node, approximate: str) -> None:
-    """nodes: GELU, or the calls that spell it out. product: its input"""
-    linear, gelu = _linear(product), nodes[-1]
-    if linear is None or not product.users.keys() <= set(nodes):
-        return
-    x = value(product)
-    reason = _reason(gelu, linear, x) or fusion.against(_NAME, x)
-    bias, results = (linear.bias,), {} if x is None else {gelu: new_like(x if x.dim() <= 3 else x.contiguous())}
-    reason = reason or fusion.proof.against({linear.node, product, *nodes}, gelu, bias, (), bias, results)
-    if reason:
-        fusion.left(_NAME, linear.node, x, reason)
-        return
-    fusion.taken(_NAME, linear.node, x)
-    with graph.inserting_before(gelu):
-        y = _bias_gelu(graph, product, x, linear.bias, approximate)
-    linear.node.target, linear.node.args, linear.node.kwargs = linear.without_bias, linear.factors, {}
-    replace(gelu, y, results[gelu])
-    for each in reversed(nodes[:-1]):
-        graph.erase_node(each)
+def _site(gelu: Gelu, linear: _Linear) -> Site:
+    product, end, x = gelu.x, gelu.nodes[-1], value(gelu.x)
+    reason = _reason(end, linear, x)
+    if reason or x is None:
+        return Site(_NAME, linear.node, x, reason=reason)
+
+    def make(graph: fx.Graph) -> Sequence[fx.Node]:
+        linear.node.target, linear.node.args, linear.node.kwargs = linear.without_bias, linear.factors, {}
+        return [_bias_gelu(graph, product, x, linear.bias, gelu.approximate)]
+
+    return Site(
+        _NAME,
+        linear.node,
+        x,
+        nodes=tuple({linear.node, product, *gelu.nodes}),
+        make=make,
+        results={end: new_like(x if x.dim() <= 3 else x.contiguous())},
+        reads=(linear.bias,),
+        saves=(linear.bias,),
+    )
 
 
 class _Linear(NamedTuple):

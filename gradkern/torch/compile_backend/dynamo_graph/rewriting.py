@@ -23,6 +23,17 @@ from gradkern.torch.compile_backend.gates import Gates
 __all__ = ["rewrite"]
 
 
+_PASSES = (
+    batch_norm.fuse,
+    add_norm.fuse,
+    linear_gelu.fuse,
+    depthwise_conv.fuse,
+    causal_attention.fuse,
+    counters.fuse,
+)
+"""In this order. A pass finds what may be one operator, and Fusion.take proves, replaces and reports it."""
+
+
 def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
     """Rewrite it in place."""
     findings.note_graph()
@@ -30,11 +41,9 @@ def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
         if isinstance(each, fx.GraphModule):
             # Dynamo calls a backend with the modes that are in force where the graph begins
             fusion = Fusion(gates, each.graph, torch.is_grad_enabled() if each is graph_module else None)
-            norms = unmatched_norms.candidates(each.graph)
+            candidates = unmatched_norms.candidates(each.graph)
             instance_norm.fuse(each.graph, fusion, channels_last_3d.arrange(each.graph, fusion))
-            passes = batch_norm, add_norm, linear_gelu, depthwise_conv, causal_attention
-            for rewriting in passes:
-                rewriting.fuse(each.graph, fusion)
-            counters.fuse(each.graph, fusion)
-            unmatched_norms.report(norms, fusion)
+            for fuse in _PASSES:
+                fuse(each.graph, fusion)
+            unmatched_norms.report(candidates, fusion)
             each.recompile()
