@@ -12,6 +12,8 @@ from torch.nn import functional
 import gradkern.torch
 from gradkern.torch import accelerate, report
 from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
+from gradkern.torch.compile_backend.gates import gates_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("compiled_anew")]
 EVERY: Any = {"gradkern": True}
@@ -52,10 +54,44 @@ def test_norms_that_no_fusion_has_are_named() -> None:
         ("group_norm", "group"),
         ("layer_norm", "layer"),
         ("rms_norm", "rms"),
-        ("norm in other words", "spelled"),
+        ("rms_norm", "spelled"),
     }
     assert "4 norms in compiled models that no fusion has" in str(found)
     assert "compiled group_norm: no fusion has it (group)" in str(found)
+    assert "compiled rms_norm: no addition comes before it (" in str(found)
+
+
+class ChannelNorm(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return (x - x.mean(1, keepdim=True)) / torch.sqrt(x.var(1, unbiased=False, keepdim=True) + 1e-6)
+
+
+class Unbiased(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * torch.rsqrt(x.var(-1, keepdim=True) + 1e-6)
+
+
+class Observed(nn.Module):
+    def forward(self, x: Any) -> Any:
+        inverse = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+        return x * inverse + inverse
+
+
+@pytest.mark.parametrize(
+    ("norm", "reason"),
+    [
+        (ChannelNorm, "it is not over the last axis alone"),
+        (Unbiased, "its variance is the unbiased one"),
+        (Observed, "others use its mean of squares or standard deviation"),
+    ],
+)
+def test_norms_in_other_words_that_no_operator_computes_have_a_reason(norm: Any, reason: str) -> None:
+    def backend(graph_module: Any, inputs: Any) -> Any:
+        rewrite(graph_module, gates_of(True))
+        return graph_module
+
+    train(torch.compile(nn.Sequential(nn.Linear(8, 8), norm()), backend=backend), 2)
+    assert [(each.fusion, each.reason) for each in report().unmatched] == [("norm in other words", reason)]
 
 
 def test_a_norm_that_a_pass_has_left_is_said_once() -> None:

@@ -20,6 +20,7 @@ def gradkern(
     from torch._inductor.compile_fx import compile_fx  # pyright: ignore[reportMissingImports]
 
     from gradkern.torch.compile_backend import findings
+    from gradkern.torch.compile_backend.choice import Choice, copied, has_open_sizes
     from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
     from gradkern.torch.compile_backend.gates import gates_of
     from gradkern.torch.compile_backend.generated_code import write_call_sites
@@ -29,9 +30,19 @@ def gradkern(
     chosen = dict(options or {})
     gates = gates_of(chosen.pop("gradkern", None))
     settings = {**list_mode_options(mode or "default"), **chosen}
+    # what `tune` compares with; Inductor finds a CUDA graph's static inputs only while Dynamo compiles
+    is_compared = not (has_open_sizes(inputs) or settings.get("triton.cudagraphs"))
+    plain = copied(graph_module) if is_compared else graph_module
     with findings.of_graph():
         rewrite(graph_module, gates)
-        return compile_fx(graph_module, inputs, config_patches=config_with_passes(settings, gates))
+        ours: Any = compile_fx(graph_module, inputs, config_patches=config_with_passes(settings, gates))
+    if not is_compared:
+        return ours
+
+    def compile_plain(given: Any) -> Any:
+        return compile_fx(plain, given, config_patches=settings)
+
+    return Choice(ours, compile_plain)
 
 
 def _reset() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.choice import StepTimes, compared
 from gradkern.torch.compile_backend.findings import Finding, shown
 from gradkern.torch.counter import calls
 from gradkern.torch.overrides.kernel import MOST, Kernel
@@ -43,12 +44,14 @@ class Report:
     unmatched  norms in those models that are part of nothing that it fuses
     modules    calls that gradkern.torch's functions computed, for modules and accelerated models, too: by function and
                device
+    steps      times of compiled models' steps with gradkern's graphs and with Inductor's, as `tune` has compared them
     """
 
     rows: tuple[Row, ...]
     compiled: tuple[Finding, ...] = ()
     unmatched: tuple[Finding, ...] = ()
     modules: tuple[Row, ...] = ()
+    steps: tuple[StepTimes, ...] = ()
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -67,7 +70,7 @@ class Report:
         return sum(row.declined for row in self.rows)
 
     def __str__(self) -> str:
-        if not (self.rows or self.compiled or self.unmatched or self.modules):
+        if not (self.rows or self.compiled or self.unmatched or self.modules or self.steps):
             return "gradkern.torch: no call of an operator that gradkern could answer"
         lines = []
         if self.compiled:
@@ -75,6 +78,7 @@ class Report:
             left = len(self.compiled) - taken
             lines += [f"gradkern.torch: {taken} fusions in compiled models, {left} left to Inductor"]
             lines += shown(self.compiled)
+        lines += map(str, self.steps)
         if self.unmatched:
             lines.append(f"gradkern.torch: {len(self.unmatched)} norms in compiled models that no fusion has")
             lines += shown(self.unmatched)
@@ -117,4 +121,4 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
             what, reason = ("small tensors", f"fewer than {least} bytes") if least else ("empty tensors", "it is empty")
             rows.append(Row(name, device, what, 0, kernel.small.value, reason))
     modules = tuple([Row(function, device, "", count, 0, "") for function, device, count in calls()])
-    return Report(tuple(rows), findings.findings(), findings.unmatched(), modules)
+    return Report(tuple(rows), findings.findings(), findings.unmatched(), modules, compared())

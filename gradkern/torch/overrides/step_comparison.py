@@ -15,7 +15,7 @@ from gradkern.torch.overrides.kernel import Kernel
 from gradkern.torch.overrides.signatures import Signature
 from gradkern.torch.overrides.timing import synchronize
 
-__all__ = ["compare_steps"]
+__all__ = ["Turns", "compare_steps", "times_of"]
 
 _CHOSEN, _MORE, _PYTORCH = "chosen", "more", "PyTorch's"
 """Ways to answer an operator's calls: gradkern those that `compare` has left to it; those that gain on the device less
@@ -44,11 +44,10 @@ def compare_steps(
     for _, name, ways, texts in ranks.of_first(runs):  # every rank runs as many steps, as they wait for each other
         kernel = named[name]
         with_ways = _Ways(kernel, texts)
-        every = ranks.of_all(_times(with_ways, ways, step, repeats))
-        times = {  # the slowest rank's
-            way: _Turns(*[max(of_rank[place][turn] for of_rank in every) for turn in range(2)])
-            for place, way in enumerate(ways)
-        }
+        try:
+            times = times_of(ways, with_ways.take, step, repeats)
+        finally:
+            with_ways.take(_CHOSEN)
         best = _PYTORCH
         for way in ways:
             if times[way].most < times[best].least:
@@ -60,7 +59,7 @@ def compare_steps(
         kernel.deactivate(_no_gain(min(times[way] for way in ways if way != best), times[best]))
 
 
-class _Turns(NamedTuple):
+class Turns(NamedTuple):
     """Milliseconds of a step, in the faster of a way's two turns and in the slower. Where those of two ways overlap,
     neither is known to be faster: a host that others use, too, makes the same steps a tenth longer in the next moment.
     """
@@ -69,7 +68,7 @@ class _Turns(NamedTuple):
     most: float
 
 
-def _no_gain(ours: _Turns, theirs: _Turns) -> str:
+def _no_gain(ours: Turns, theirs: Turns) -> str:
     if ours.least >= theirs.least:
         return f"no gain: a step takes {ours.least:.2f} ms with gradkern's kernels, {theirs.least:.2f} with PyTorch's"
     return (
@@ -99,11 +98,13 @@ class _Ways:
             self._kernel.deactivate(self._inactive)
 
 
-def _times(kernel: _Ways, ways: tuple[str, ...], step: Callable[[], Any], repeats: int) -> tuple[_Turns, ...]:
-    """The times of each way, in turns forth and back: what drifts meets all alike."""
+def times_of(
+    ways: tuple[str, ...], take: Callable[[str], None], step: Callable[[], Any], repeats: int
+) -> dict[str, Turns]:
+    """The times of each way on the slowest rank, in turns forth and back: what drifts meets all alike."""
 
     def seconds(way: str, steps: int) -> float:
-        kernel.take(way)
+        take(way)
         synchronize()
         start = perf_counter()
         for _ in range(steps):
@@ -111,10 +112,12 @@ def _times(kernel: _Ways, ways: tuple[str, ...], step: Callable[[], Any], repeat
         synchronize()
         return perf_counter() - start
 
-    try:
-        for way in ways:  # a first step has more to do
-            seconds(way, 1)
-        turns = [(way, seconds(way, repeats)) for way in (*ways, *reversed(ways))]
-    finally:
-        kernel.take(_CHOSEN)
-    return tuple(_Turns(*sorted(time / repeats * 1e3 for way, time in turns if way == each)) for each in ways)
+    for way in ways:  # a first step has more to do
+        seconds(way, 1)
+    turns = [(way, seconds(way, repeats)) for way in (*ways, *reversed(ways))]
+    mine = [sorted(time / repeats * 1e3 for way, time in turns if way == each) for each in ways]
+    every = ranks.of_all(mine)
+    slowest = [
+        Turns(*[max(of_rank[place][turn] for of_rank in every) for turn in range(2)]) for place in range(len(ways))
+    ]
+    return dict(zip(ways, slowest, strict=True))

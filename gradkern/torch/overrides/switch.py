@@ -15,11 +15,12 @@ from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.dispatch import planner, tuning
 from gradkern.errors import ArgumentError, ProviderError
 from gradkern.system import locks
-from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend import choice, findings
 from gradkern.torch.counter import forget_calls
 from gradkern.torch.overrides import ranks
 from gradkern.torch.overrides.aten import TRANSLATIONS
 from gradkern.torch.overrides.comparison import Verdicts, compare, follow, leave_short, verdicts
+from gradkern.torch.overrides.graph_comparison import compare_graphs, forget_runs
 from gradkern.torch.overrides.kernel import Kernel
 from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.report import Report, report_of
@@ -27,7 +28,7 @@ from gradkern.torch.overrides.signatures import Signature
 from gradkern.torch.overrides.step_comparison import compare_steps
 from gradkern.torch.overrides.timing import synchronize
 
-__all__ = ["disable", "enable", "enabled", "is_enabled", "report", "runs", "tune"]
+__all__ = ["RecordedStep", "disable", "enable", "enabled", "is_enabled", "report", "runs", "tune"]
 
 _KEYS = {"cuda": "CUDA", "cpu": "CPU"}
 _changing = locks.reentrant_lock()
@@ -156,7 +157,9 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
     repeats  then run more steps, 4 repeats + 2 or 6 repeats + 3 for each operator, in turns with gradkern's kernels and
              with PyTorch's, and leave an operator to PyTorch unless steps are clearly shorter with gradkern's. Each of
              them trains the model. 5 show what single calls cannot: whether the host bounds the step, as with small
-             batches, or the device. Where the device does, calls pay even if they gain less than they cost the host
+             batches, or the device. Where the device does, calls pay even if they gain less than they cost the host.
+             Of a model that is compiled with backend="gradkern", 4 repeats + 3 steps find out whether it is faster as
+             Inductor alone compiles it; then it runs so. The report says whether a CUDA graph would help
 
     The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
     backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: in the first step with
@@ -173,30 +176,50 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
         raise ArgumentError(f"tune: step is a {type(step).__name__}; expected a function without arguments")
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
         raise ArgumentError(f"tune: repeats is {repeats!r}; expected a number of steps, 0 or more")
-    if repeats and not (_options and _only_faster()):
+    is_compared = bool(_options) and _only_faster()
+    if repeats and not is_compared and not choice.live():
         raise ArgumentError(
             f"tune: repeats is {repeats!r}; expected 0, as nothing is left to PyTorch for its time unless "
-            "enable(only_faster=True, plan='tune', on_refusal='torch' or 'warn') is in force"
+            "enable(only_faster=True, plan='tune', on_refusal='torch' or 'warn') is in force, or a model is compiled "
+            "with backend='gradkern'"
         )
-    for kernel in _kernels():
-        if kernel.enabled:
-            kernel.activate()
-    before = {each: each.calls for kernel in _kernels() for each in kernel.signatures()}
-    small_before = {kernel: kernel.small.value for kernel in _kernels()}
+    forget_runs()
+    recorded = RecordedStep()
     result = step()
-    calls = {each: each.calls - before.get(each, 0) for kernel in _kernels() for each in kernel.signatures()}
-    small = {kernel: kernel.small.value - count for kernel, count in small_before.items()}
-    synchronize()
-    if _options:
-        _plan_signatures(calls, small)
-        if repeats:
-            compare_steps(_kernels(), calls, step, repeats)
-    elif not tuning.tune().plans and not findings.used():
-        raise ProviderError(
-            "tune: gradkern.torch.enable() has not been called, and no model is compiled with backend='gradkern'"
-        )
+    calls = recorded.plan()
+    if repeats and is_compared:
+        compare_steps(_kernels(), calls, step, repeats)
+    if repeats:
+        compare_graphs(step, repeats)
     synchronize()
     return result
+
+
+class RecordedStep:
+    """The calls from here on, to `plan`: those of one step of training."""
+
+    def __init__(self) -> None:
+        for kernel in _kernels():
+            if kernel.enabled:
+                kernel.activate()
+        self._calls = {each: each.calls for kernel in _kernels() for each in kernel.signatures()}
+        self._small = {kernel: kernel.small.value for kernel in _kernels()}
+
+    def plan(self) -> dict[Signature, int]:
+        """Choose and compile the kernels of every signature that the step met, as `tune` does, when it has ended.
+        Returns how often each signature came.
+        """
+        calls = {each: each.calls - self._calls.get(each, 0) for kernel in _kernels() for each in kernel.signatures()}
+        small = {kernel: kernel.small.value - count for kernel, count in self._small.items()}
+        synchronize()
+        if _options:
+            _plan_signatures(calls, small)
+        elif not tuning.tune().plans and not findings.used():
+            raise ProviderError(
+                "tune: gradkern.torch.enable() has not been called, and no model is compiled with backend='gradkern'"
+            )
+        synchronize()
+        return calls
 
 
 def _only_faster() -> bool:
@@ -253,6 +276,7 @@ def forget() -> None:
         kernel.forget()
     forget_calls()
     findings.clear()
+    choice.forget_compared()
 
 
 def follow_environment() -> None:

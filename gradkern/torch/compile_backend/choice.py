@@ -1,0 +1,110 @@
+"""Graphs that run as gradkern has rewritten them, or as Inductor alone compiles them. `tune` finds the faster."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
+
+__all__ = ["Choice", "StepTimes", "compared", "copied", "forget_compared", "has_open_sizes", "live", "note"]
+
+_live: weakref.WeakSet[Choice] = weakref.WeakSet()
+_compiling = threading.RLock()
+
+
+class Choice:
+    """One compiled graph, in two forms. The plain one is compiled when it is first called, with what it is called with.
+
+    ran    set at every call, for who compares to clear
+    plain  whether calls run Inductor's form
+    """
+
+    def __init__(self, ours: Callable[..., Any], compile_plain: Callable[[Sequence[Any]], Callable[..., Any]]) -> None:
+        self._ours, self._compile_plain = ours, compile_plain
+        self._of_inductor: Callable[..., Any] | None = None
+        self.ran = self.plain = False
+        _live.add(self)
+
+    def __call__(self, *args: Any) -> Any:
+        self.ran = True
+        if not self.plain:
+            return self._ours(*args)
+        if self._of_inductor is None:
+            with _compiling:
+                self._of_inductor = self._of_inductor or self._compile_plain(args)
+        return self._of_inductor(*args)
+
+
+def live() -> list[Choice]:
+    """Those whose compiled code exists."""
+    return list(_live)
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Milliseconds of a step with gradkern's graphs and with Inductor's, and those that its kernels take on the GPU."""
+
+    gradkern: float
+    inductor: float
+    on_device: float | None = None
+
+    def __str__(self) -> str:
+        used = "gradkern" if self.gradkern <= self.inductor else "Inductor"
+        text = (
+            f"compiled step: {self.gradkern:.2f} ms with gradkern's graphs, {self.inductor:.2f} with Inductor's, so "
+            f"{used}'s are used"
+        )
+        least = min(self.gradkern, self.inductor)
+        if self.on_device is None or self.on_device > _HOST_BOUND * least:
+            return text
+        return (
+            f"{text}. Its kernels take {self.on_device:.2f} ms, the host bounds it: a CUDA graph would not, by "
+            'torch.compile(mode="reduce-overhead") or gradkern.torch.graphed'
+        )
+
+
+_HOST_BOUND = 0.85
+"""The share of a step that its kernels take at most where the host bounds it: gaps between kernels take some, too."""
+_compared: list[StepTimes] = []
+
+
+def note(times: StepTimes) -> None:
+    """For the report."""
+    _compared.append(times)
+
+
+def compared() -> tuple[StepTimes, ...]:
+    """Of every step that was compared, since `forget_compared`."""
+    return tuple(_compared)
+
+
+def forget_compared() -> None:
+    _compared.clear()
+
+
+def has_open_sizes(inputs: Iterable[Any]) -> bool:
+    """Whether a graph of these inputs serves several sizes: compiled again from a call it would serve that call's."""
+    return any(
+        isinstance(each, torch.SymInt)
+        or (isinstance(each, torch.Tensor) and not all(isinstance(size, int) for size in (*each.shape, *each.stride())))
+        for each in inputs
+    )
+
+
+def copied(module: fx.GraphModule) -> fx.GraphModule:
+    """A graph that can be rewritten while the other stays. Parameters and constants are shared."""
+    graph, nodes = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in module.graph.nodes:
+        nodes[node] = graph.node_copy(node, nodes.__getitem__)
+    graph._codegen = module.graph._codegen
+    made = fx.GraphModule(module, graph, type(module).__name__)
+    made.meta = dict(module.meta)
+    for name, child in module.named_children():
+        if isinstance(child, fx.GraphModule):
+            setattr(made, name, copied(child))
+    return made

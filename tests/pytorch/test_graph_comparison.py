@@ -1,0 +1,141 @@
+"""tune with repeats, of compiled models: steps run the graphs of gradkern or of Inductor alone, as they are shorter."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import gradkern.torch
+from gradkern import ArgumentError
+from gradkern.torch.compile_backend import choice, findings
+from gradkern.torch.compile_backend.choice import Choice
+from gradkern.torch.overrides import graph_comparison, step_comparison
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
+
+
+class Clock:
+    """A clock that only calls of a graph move: by 10 ms in gradkern's form, by `plain` in Inductor's."""
+
+    def __init__(self, plain: float) -> None:
+        self.now, self.calls, self.plain = 0.0, list[str](), plain
+
+    def __call__(self) -> float:
+        return self.now
+
+    def ours(self, *args: Any) -> str:
+        return self._called("ours", 0.010)
+
+    def compile_plain(self, args: Sequence[Any]) -> Any:
+        assert args == (1,)
+        self.calls.append("compiled")
+        return lambda *_: self._called("plain", self.plain)
+
+    def _called(self, form: str, cost: float) -> str:
+        self.calls.append(form)
+        self.now += cost
+        return form
+
+
+def tuned(monkeypatch: pytest.MonkeyPatch, clock: Clock, on_device: float | None = None) -> Choice:
+    graph = Choice(clock.ours, clock.compile_plain)
+    findings.note_graph()
+    monkeypatch.setattr(step_comparison, "perf_counter", clock)
+    monkeypatch.setattr(graph_comparison, "_on_device", lambda *_: on_device)
+    assert gradkern.torch.tune(lambda: graph(1), repeats=2) == "ours"
+    return graph
+
+
+def test_the_faster_graphs_run_and_the_report_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(plain=0.009)
+    graph = tuned(monkeypatch, clock)
+    assert clock.calls == ["ours", "ours", "compiled", "plain", *["ours"] * 2, *["plain"] * 4, *["ours"] * 2]
+    assert graph(1) == "plain"
+    line = "compiled step: 10.00 ms with gradkern's graphs, 9.00 with Inductor's, so Inductor's are used"
+    assert str(gradkern.torch.report()) == line
+    assert [round(each.inductor, 6) for each in gradkern.torch.report().steps] == [9]
+    gradkern.torch.forget()
+    assert gradkern.torch.report().steps == ()
+
+
+def test_gradkerns_graphs_stay_where_they_are_no_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tuned(monkeypatch, Clock(plain=0.0101))(1) == "ours"
+
+
+@pytest.mark.parametrize(("on_device", "recommended"), [(4.0, True), (9.5, False)])
+def test_a_cuda_graph_is_recommended_where_the_host_bounds_the_step(
+    monkeypatch: pytest.MonkeyPatch, on_device: float, recommended: bool
+) -> None:
+    tuned(monkeypatch, Clock(plain=0.011), on_device)
+    assert ("gradkern.torch.graphed" in str(gradkern.torch.report())) == recommended
+
+
+def test_a_graph_that_is_not_of_the_step_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(plain=0.001)
+    other = Choice(clock.ours, clock.compile_plain)
+    other(1)
+    tuned(monkeypatch, clock)
+    assert not other.plain
+
+
+def test_a_step_that_fails_leaves_gradkerns_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(args: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    graph = Choice(lambda *_: None, fails)
+    findings.note_graph()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        gradkern.torch.tune(lambda: graph(1), repeats=1)
+    assert not graph.plain
+
+
+def test_repeats_without_anything_to_compare_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "live", list)
+    with pytest.raises(ArgumentError, match="repeats is 2; expected 0"):
+        gradkern.torch.tune(lambda: None, repeats=2)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.layer_norm, self.batch_norm = nn.Linear(8, 8), nn.LayerNorm(8), nn.BatchNorm1d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.linear(x)
+        y: Any = checkpoint(lambda z: self.linear(z).sin(), self.batch_norm(self.layer_norm(x)), use_reentrant=False)
+        return x + y
+
+
+def step(model: nn.Module, run: Any) -> list[torch.Tensor]:
+    model.zero_grad()
+    x = torch.linspace(-3, 3, 32).view(4, 8).sin().requires_grad_()
+    run(x).sin().sum().backward()
+    gradients = [each.grad for each in (x, *model.parameters())]
+    return [*[each.clone() for each in gradients if each is not None], *[each.clone() for each in model.buffers()]]
+
+
+@pytest.mark.thorough
+def test_both_forms_of_a_compiled_graph_train_the_same_model() -> None:
+    model = Block()
+    eager, compiled = copy.deepcopy(model), torch.compile(model, backend="gradkern", options={"gradkern": True})
+    before = set(choice.live())
+    for plain in (False, True, False, True):
+        for each in set(choice.live()) - before:
+            each.plain = plain
+        torch.testing.assert_close(step(model, compiled), step(eager, eager))
+    assert {each.fusion for each in findings.findings()} == {"add + layer_norm", "batch_norm"}
+    assert all(each.ran for each in set(choice.live()) - before)
+
+
+def test_graphs_of_open_sizes_have_one_form() -> None:
+    model = Block()
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True}, dynamic=True)
+    before = set(choice.live())
+    step(model, compiled)
+    assert set(choice.live()) == before
