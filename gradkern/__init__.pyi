@@ -59,6 +59,8 @@ _T1 = TypeVar("_T1", bound=_Array)
 _T2 = TypeVar("_T2", bound=_Array)
 _T3 = TypeVar("_T3", bound=_Array)
 _TB = TypeVar("_TB", bound=_Array)
+_TOut = TypeVar("_TOut", bound=_Array)
+_U = TypeVar("_U", bound=_Array)
 _V = TypeVar("_V", bound=_Array)
 _BatchNormalizationOutput: TypeAlias = Literal["Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"]
 _BatchNormalizationFromStatisticsOutput: TypeAlias = Literal["Y"]
@@ -75,6 +77,7 @@ _BiasGeluOutput: TypeAlias = Literal["C"]
 _BiasGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _ConvOutput: TypeAlias = Literal["Y"]
 _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
+_CrossEntropyOutput: TypeAlias = Literal["loss", "dX", "row_loss", "entropy"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
 _GroupNormOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
 _GroupNormGradOutput: TypeAlias = Literal["dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"]
@@ -90,8 +93,16 @@ _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_gr
 _SkipGroupNormOutput: TypeAlias = Literal["Y", "S", "mean", "inv_std"]
 _SkipLayerNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std_var", "input_skip_bias_sum"]
 _SkipSimplifiedLayerNormalizationOutput: TypeAlias = Literal["output", "inv_std_var", "input_skip_bias_sum"]
+_SoftmaxCrossEntropyOutput: TypeAlias = Literal["Y", "log_prob"]
+_SoftmaxCrossEntropyGradOutput: TypeAlias = Literal["d_logits"]
+_SoftmaxCrossEntropyLossOutput: TypeAlias = Literal["output", "log_prob"]
+_SoftmaxCrossEntropyLossGradOutput: TypeAlias = Literal["d_logits"]
+_SoftmaxCrossEntropyLossInternalOutput: TypeAlias = Literal["output", "log_prob"]
+_SoftmaxCrossEntropyLossInternalGradOutput: TypeAlias = Literal["d_logits"]
 _SoftmaxGradOutput: TypeAlias = Literal["dX"]
 _SoftmaxGrad_13Output: TypeAlias = Literal["dX"]
+_SparseSoftmaxCrossEntropyOutput: TypeAlias = Literal["Y", "log_prob"]
+_SparseSoftmaxCrossEntropyGradOutput: TypeAlias = Literal["d_logits"]
 
 class _Name(str):
     """The name of an operator, when it is not written out: to type checkers, what `operators()` gives."""
@@ -226,6 +237,19 @@ class _ConvGradPlan(Prepared):
     def __call__(
         self, dY: _T, X: _T, W: _T, *, out: Mapping[_ConvGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.ConvGrad[_T]: ...
+
+class _CrossEntropyPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        labels: _Array | None = None,
+        weight: _Array | None = None,
+        probabilities: _T | None = None,
+        dY: _U | None = None,
+        *,
+        out: Mapping[_CrossEntropyOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.CrossEntropy[_U, _T]: ...
 
 class _DmlBatchNormalizationGradPlan(Prepared):
     def __call__(
@@ -401,6 +425,76 @@ class _SkipSimplifiedLayerNormalizationPlan(Prepared):
         stream: Any = None,
     ) -> _results.SkipSimplifiedLayerNormalization[_T]: ...
 
+class _SoftmaxCrossEntropyPlan(Prepared):
+    def __call__(
+        self,
+        logits: _T,
+        label: _T,
+        *,
+        out: Mapping[_SoftmaxCrossEntropyOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SoftmaxCrossEntropy[_T]: ...
+
+class _SoftmaxCrossEntropyGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        log_prob: _T,
+        label: _T,
+        *,
+        out: Mapping[_SoftmaxCrossEntropyGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SoftmaxCrossEntropyGrad[_T]: ...
+
+class _SoftmaxCrossEntropyLossPlan(Prepared):
+    def __call__(
+        self,
+        scores: _T,
+        labels: _Array,
+        weights: _T | None = None,
+        *,
+        out: Mapping[_SoftmaxCrossEntropyLossOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SoftmaxCrossEntropyLoss[_T]: ...
+
+class _SoftmaxCrossEntropyLossGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        log_prob: _T,
+        label: _Array,
+        weight: _T | None = None,
+        *,
+        out: Mapping[_SoftmaxCrossEntropyLossGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SoftmaxCrossEntropyLossGrad[_T]: ...
+
+class _SoftmaxCrossEntropyLossInternalPlan(Prepared):
+    def __call__(
+        self,
+        scores: _T,
+        labels: _Array,
+        weights: _T | None = None,
+        ignore_index: _Array | int | None = None,
+        *,
+        out: Mapping[_SoftmaxCrossEntropyLossInternalOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SoftmaxCrossEntropyLossInternal[_T]: ...
+
+class _SoftmaxCrossEntropyLossInternalGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _Array,
+        log_prob: _Array,
+        label: _Array,
+        weight: _Array | None = None,
+        ignore_index: _Array | int | None = None,
+        bias: _TOut | None = None,
+        *,
+        out: Mapping[_SoftmaxCrossEntropyLossInternalGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SoftmaxCrossEntropyLossInternalGrad[_TOut]: ...
+
 class _SoftmaxGradPlan(Prepared):
     def __call__(
         self, dY: _G, Y: _G, *, out: Mapping[_SoftmaxGradOutput, _Array] | None = None, stream: Any = None
@@ -410,6 +504,29 @@ class _SoftmaxGrad_13Plan(Prepared):
     def __call__(
         self, dY: _G, Y: _G, *, out: Mapping[_SoftmaxGrad_13Output, _Array] | None = None, stream: Any = None
     ) -> _results.SoftmaxGrad_13[_G]: ...
+
+class _SparseSoftmaxCrossEntropyPlan(Prepared):
+    def __call__(
+        self,
+        logits: _T,
+        label: _Array,
+        weight: _T | None = None,
+        *,
+        out: Mapping[_SparseSoftmaxCrossEntropyOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SparseSoftmaxCrossEntropy[_T]: ...
+
+class _SparseSoftmaxCrossEntropyGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        log_prob: _T,
+        label: _Array,
+        weight: _T | None = None,
+        *,
+        out: Mapping[_SparseSoftmaxCrossEntropyGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SparseSoftmaxCrossEntropyGrad[_T]: ...
 
 @overload
 def run(
@@ -838,6 +955,52 @@ def run(
       dX: gradient of X
       dW: gradient of W
       dB: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["CrossEntropy"],
+    X: _T,
+    labels: _Array | None = None,
+    weight: _Array | None = None,
+    probabilities: _T | None = None,
+    dY: _U | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float = 0.0,
+    empty: Literal["zero", "nan"] = "zero",
+    outputs: _CrossEntropyOutput | Iterable[_CrossEntropyOutput] | None = None,
+    out: Mapping[_CrossEntropyOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.CrossEntropy[_U, _T]:
+    """Cross entropy of softmax and labels or probabilities with its gradient, from one reading of the logits.
+
+      X: logits
+      labels: class of each row
+      weight: weight of each class
+      probabilities: probability of each class, in place of labels
+      dY: gradient of the loss; 1 if it is not given
+      reduction: how the losses of all rows become one; mean divides by the sum of the weights of the labels that
+          count
+      ignore_index: label of rows that do not count, in [0, C) or not; probabilities all count
+      label_smoothing: share of the target that all classes have alike, at most 1
+      z_loss: factor of logsumexp(logits)^2, which is added to the loss of each row that counts; mean divides it by
+          their number
+      softcap: the logits are softcap tanh(X / softcap); 0: they are X
+      empty: mean loss where no row counts: zero as in ONNX Runtime, nan as in PyTorch
+
+    Returns
+      loss: the loss; with reduction none, of each row
+      dX: gradient of the logits
+      row_loss: loss of each row, whatever the reduction; on request
+      entropy: entropy of the probabilities of each row, in nats; on request
     """
 
 @overload
@@ -1379,6 +1542,193 @@ def run(
 
 @overload
 def run(
+    op: Literal["SoftmaxCrossEntropy"],
+    logits: _T,
+    label: _T,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    outputs: _SoftmaxCrossEntropyOutput | Iterable[_SoftmaxCrossEntropyOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SoftmaxCrossEntropy[_T]:
+    """Cross entropy of softmax over the last dimension and probabilities, as one-hot labels are.
+
+      logits: unscaled logarithms of probabilities
+      label: probability of each class
+      reduction: how the losses of all rows become one; mean divides by the number of rows
+
+    Returns
+      Y: the loss; with reduction none, of each row
+      log_prob: logarithms of the probabilities
+    """
+
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyGrad"],
+    dY: _T,
+    log_prob: _T,
+    label: _T,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    outputs: _SoftmaxCrossEntropyGradOutput | Iterable[_SoftmaxCrossEntropyGradOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SoftmaxCrossEntropyGrad[_T]:
+    """Gradient of SoftmaxCrossEntropy by the logits, for labels that add up to 1.
+
+      dY: gradient of the loss
+      log_prob: output of the forward pass
+      label: probability of each class
+      reduction: how the losses of all rows become one; mean divides by the number of rows
+
+    Returns
+      d_logits: gradient of the scores
+    """
+
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyLoss"],
+    scores: _T,
+    labels: _Array,
+    weights: _T | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    ignore_index: int | None = None,
+    outputs: _SoftmaxCrossEntropyLossOutput | Iterable[_SoftmaxCrossEntropyLossOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyLossOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SoftmaxCrossEntropyLoss[_T]:
+    """Cross entropy of softmax and the labels of classes.
+
+      scores: logits: unscaled logarithms of probabilities
+      labels: class of each row
+      weights: weight of each class
+      reduction: how the losses of all rows become one; mean divides by the sum of the weights of the labels that
+          count
+      ignore_index: label of rows that do not count, in [0, C) or not
+
+    Returns
+      output: the loss; with reduction none, of each row
+      log_prob: logarithms of the probabilities
+    """
+
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyLossGrad"],
+    dY: _T,
+    log_prob: _T,
+    label: _Array,
+    weight: _T | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    ignore_index: int | None = None,
+    outputs: _SoftmaxCrossEntropyLossGradOutput | Iterable[_SoftmaxCrossEntropyLossGradOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyLossGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SoftmaxCrossEntropyLossGrad[_T]:
+    """Gradient of SoftmaxCrossEntropyLoss; 0 where no label counts.
+
+      dY: gradient of the loss
+      log_prob: output of the forward pass
+      label: class of each row
+      weight: weight of each class
+      reduction: how the losses of all rows become one; mean divides by the sum of the weights of the labels that
+          count
+      ignore_index: label of rows that do not count, in [0, C) or not
+
+    Returns
+      d_logits: gradient of the scores
+    """
+
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyLossInternal"],
+    scores: _T,
+    labels: _Array,
+    weights: _T | None = None,
+    ignore_index: _Array | int | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    output_type: Any = None,
+    outputs: _SoftmaxCrossEntropyLossInternalOutput | Iterable[_SoftmaxCrossEntropyLossInternalOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyLossInternalOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SoftmaxCrossEntropyLossInternal[_T]:
+    """SoftmaxCrossEntropyLoss whose outputs may have another type than its scores, and whose ignore_index is an input.
+
+      scores: logits: unscaled logarithms of probabilities
+      labels: class of each row
+      weights: weight of each class
+      ignore_index: label of rows that do not count, in [0, C) or not
+      reduction: how the losses of all rows become one; mean divides by the sum of the weights of the labels that
+          count
+      output_type: type of the outputs; without it that of an `out` array, else that of the scores
+
+    Returns
+      output: the loss; with reduction none, of each row
+      log_prob: logarithms of the probabilities
+    """
+
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyLossInternalGrad"],
+    dY: _Array,
+    log_prob: _Array,
+    label: _Array,
+    weight: _Array | None = None,
+    ignore_index: _Array | int | None = None,
+    bias: _TOut | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    output_type: Any = None,
+    outputs: _SoftmaxCrossEntropyLossInternalGradOutput
+    | Iterable[_SoftmaxCrossEntropyLossInternalGradOutput]
+    | None = None,
+    out: Mapping[_SoftmaxCrossEntropyLossInternalGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SoftmaxCrossEntropyLossInternalGrad[_TOut]:
+    """Gradient of SoftmaxCrossEntropyLossInternal; 0 where no label counts. A bias is added to it.
+
+      dY: gradient of the loss
+      log_prob: output of the forward pass
+      label: class of each row
+      weight: weight of each class
+      ignore_index: label of rows that do not count, in [0, C) or not
+      bias: added to the gradient
+      reduction: how the losses of all rows become one; mean divides by the sum of the weights of the labels that
+          count
+      output_type: type of d_logits; without it that of the bias or of an `out` array, else that of log_prob
+
+    Returns
+      d_logits: gradient of the scores
+    """
+
+@overload
+def run(
     op: Literal["SoftmaxGrad"],
     dY: _G,
     Y: _G,
@@ -1429,6 +1779,65 @@ def run(
 
     Returns
       dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["SparseSoftmaxCrossEntropy"],
+    logits: _T,
+    label: _Array,
+    weight: _T | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    outputs: _SparseSoftmaxCrossEntropyOutput | Iterable[_SparseSoftmaxCrossEntropyOutput] | None = None,
+    out: Mapping[_SparseSoftmaxCrossEntropyOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SparseSoftmaxCrossEntropy[_T]:
+    """Cross entropy of softmax over the last dimension and the labels of classes, with a weight for each row.
+
+      logits: unscaled logarithms of probabilities
+      label: class of each row
+      weight: weight of each row
+      reduction: how the losses of all rows become one; mean divides by the sum of the weights, or the number of
+          rows
+
+    Returns
+      Y: the loss; with reduction none, of each row
+      log_prob: logarithms of the probabilities
+    """
+
+@overload
+def run(
+    op: Literal["SparseSoftmaxCrossEntropyGrad"],
+    dY: _T,
+    log_prob: _T,
+    label: _Array,
+    weight: _T | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    outputs: _SparseSoftmaxCrossEntropyGradOutput | Iterable[_SparseSoftmaxCrossEntropyGradOutput] | None = None,
+    out: Mapping[_SparseSoftmaxCrossEntropyGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SparseSoftmaxCrossEntropyGrad[_T]:
+    """Gradient of SparseSoftmaxCrossEntropy; 0 where all weights are.
+
+      dY: gradient of the loss
+      log_prob: output of the forward pass
+      label: class of each row
+      weight: weight of each row
+      reduction: how the losses of all rows become one; mean divides by the sum of the weights, or the number of
+          rows
+
+    Returns
+      d_logits: gradient of the scores
     """
 
 @overload
@@ -1702,6 +2111,31 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _ConvGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["CrossEntropy"],
+    X: _Array,
+    labels: _Array | None = None,
+    weight: _Array | None = None,
+    probabilities: _Array | None = None,
+    dY: _Array | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float = 0.0,
+    empty: Literal["zero", "nan"] = "zero",
+    outputs: _CrossEntropyOutput | Iterable[_CrossEntropyOutput] | None = None,
+    out: Mapping[_CrossEntropyOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _CrossEntropyPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -2019,6 +2453,124 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["SoftmaxCrossEntropy"],
+    logits: _Array,
+    label: _Array,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    outputs: _SoftmaxCrossEntropyOutput | Iterable[_SoftmaxCrossEntropyOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SoftmaxCrossEntropyPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyGrad"],
+    dY: _Array,
+    log_prob: _Array,
+    label: _Array,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    outputs: _SoftmaxCrossEntropyGradOutput | Iterable[_SoftmaxCrossEntropyGradOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SoftmaxCrossEntropyGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyLoss"],
+    scores: _Array,
+    labels: _Array,
+    weights: _Array | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    ignore_index: int | None = None,
+    outputs: _SoftmaxCrossEntropyLossOutput | Iterable[_SoftmaxCrossEntropyLossOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyLossOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SoftmaxCrossEntropyLossPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyLossGrad"],
+    dY: _Array,
+    log_prob: _Array,
+    label: _Array,
+    weight: _Array | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    ignore_index: int | None = None,
+    outputs: _SoftmaxCrossEntropyLossGradOutput | Iterable[_SoftmaxCrossEntropyLossGradOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyLossGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SoftmaxCrossEntropyLossGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyLossInternal"],
+    scores: _Array,
+    labels: _Array,
+    weights: _Array | None = None,
+    ignore_index: _Array | int | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    output_type: Any = None,
+    outputs: _SoftmaxCrossEntropyLossInternalOutput | Iterable[_SoftmaxCrossEntropyLossInternalOutput] | None = None,
+    out: Mapping[_SoftmaxCrossEntropyLossInternalOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SoftmaxCrossEntropyLossInternalPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyLossInternalGrad"],
+    dY: _Array,
+    log_prob: _Array,
+    label: _Array,
+    weight: _Array | None = None,
+    ignore_index: _Array | int | None = None,
+    bias: _Array | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    output_type: Any = None,
+    outputs: _SoftmaxCrossEntropyLossInternalGradOutput
+    | Iterable[_SoftmaxCrossEntropyLossInternalGradOutput]
+    | None = None,
+    out: Mapping[_SoftmaxCrossEntropyLossInternalGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SoftmaxCrossEntropyLossInternalGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["SoftmaxGrad"],
     dY: _Array,
     Y: _Array,
@@ -2051,6 +2603,43 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _SoftmaxGrad_13Plan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SparseSoftmaxCrossEntropy"],
+    logits: _Array,
+    label: _Array,
+    weight: _Array | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    outputs: _SparseSoftmaxCrossEntropyOutput | Iterable[_SparseSoftmaxCrossEntropyOutput] | None = None,
+    out: Mapping[_SparseSoftmaxCrossEntropyOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SparseSoftmaxCrossEntropyPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SparseSoftmaxCrossEntropyGrad"],
+    dY: _Array,
+    log_prob: _Array,
+    label: _Array,
+    weight: _Array | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    outputs: _SparseSoftmaxCrossEntropyGradOutput | Iterable[_SparseSoftmaxCrossEntropyGradOutput] | None = None,
+    out: Mapping[_SparseSoftmaxCrossEntropyGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SparseSoftmaxCrossEntropyGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

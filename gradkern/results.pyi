@@ -24,6 +24,8 @@ _T1 = TypeVar("_T1", bound=Array, default=Any)
 _T2 = TypeVar("_T2", bound=Array, default=Any)
 _T3 = TypeVar("_T3", bound=Array, default=Any)
 _TB = TypeVar("_TB", bound=Array, default=Any)
+_TOut = TypeVar("_TOut", bound=Array, default=Any)
+_U = TypeVar("_U", bound=Array, default=Any)
 _V = TypeVar("_V", bound=Array, default=Any)
 
 def result_type(operator: str, outputs: tuple[str, ...]) -> Any: ...
@@ -141,6 +143,18 @@ class ConvGrad(NamedTuple, Generic[_T]):
     """gradient of W"""
     dB: _T | Any
     """gradient of the bias"""
+
+class CrossEntropy(NamedTuple, Generic[_U, _T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    loss: _U | Any
+    """the loss; with reduction none, of each row"""
+    dX: _T | Any
+    """gradient of the logits"""
+    row_loss: _U | Any
+    """loss of each row, whatever the reduction"""
+    entropy: _U | Any
+    """entropy of the probabilities of each row, in nats"""
 
 class DmlBatchNormalizationGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
@@ -304,6 +318,48 @@ class SkipSimplifiedLayerNormalization(NamedTuple, Generic[_T]):
     input_skip_bias_sum: _T | Any
     """input + skip + bias, rounded to T; the rest is of this rounded sum"""
 
+class SoftmaxCrossEntropy(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """the loss; with reduction none, of each row"""
+    log_prob: _T | Any
+    """logarithms of the probabilities"""
+
+class SoftmaxCrossEntropyGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    d_logits: _T | Any
+    """gradient of the scores"""
+
+class SoftmaxCrossEntropyLoss(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """the loss; with reduction none, of each row"""
+    log_prob: _T | Any
+    """logarithms of the probabilities"""
+
+class SoftmaxCrossEntropyLossGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    d_logits: _T | Any
+    """gradient of the scores"""
+
+class SoftmaxCrossEntropyLossInternal(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """the loss; with reduction none, of each row"""
+    log_prob: _T | Any
+    """logarithms of the probabilities"""
+
+class SoftmaxCrossEntropyLossInternalGrad(NamedTuple, Generic[_TOut]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    d_logits: _TOut | Any
+    """gradient of the scores"""
+
 class SoftmaxGrad(NamedTuple, Generic[_G]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -315,3 +371,17 @@ class SoftmaxGrad_13(NamedTuple, Generic[_G]):
 
     dX: _G | Any
     """gradient of the input"""
+
+class SparseSoftmaxCrossEntropy(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """the loss; with reduction none, of each row"""
+    log_prob: _T | Any
+    """logarithms of the probabilities"""
+
+class SparseSoftmaxCrossEntropyGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    d_logits: _T | Any
+    """gradient of the scores"""

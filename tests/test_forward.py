@@ -34,6 +34,10 @@ ONNX_GROUP = {**GROUP, "gamma": "scale", "beta": "bias"}
 INSTANCE = {**GROUP, "X": "input", "gamma": "scale", "beta": "B"}
 OF_GROUP = {"X": "dX", "gamma": "dgamma", "beta": "dbeta"}
 BATCH = {name: name for name in ("X", "saved_mean", "saved_inv_std")} | {"Scale": "scale"}
+LOSS = {"log_prob": "log_prob", "label": "labels", "weight": "weights"}
+ROW_LOSS = {"log_prob": "log_prob", "label": "label", "weight": "weight"}
+DENSE_LOSS = {"log_prob": "log_prob", "label": "label"}
+CONSTANT = {"input_mean", "input_var", "labels", "label", "weights", "weight"}
 PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
     ("LayerNormalization", "LayerNormalizationGrad"): (LAYER, OF_LAYER),
     ("LayerNormalization", "InvertibleLayerNormalizationGrad"): (INVERTIBLE, OF_LAYER),
@@ -43,6 +47,10 @@ PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
     ),
     ("BatchNormalization", "BatchNormalizationGrad"): (BATCH, {"X": "dX", "scale": "dScale", "B": "dBias"}),
     ("Conv", "ConvGrad"): ({"X": "X", "W": "W"}, {"X": "dX", "W": "dW", "B": "dB"}),
+    ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossGrad"): (LOSS, {"scores": "d_logits"}),
+    ("SoftmaxCrossEntropyLossInternal", "SoftmaxCrossEntropyLossInternalGrad"): (LOSS, {"scores": "d_logits"}),
+    ("SparseSoftmaxCrossEntropy", "SparseSoftmaxCrossEntropyGrad"): (ROW_LOSS, {"logits": "d_logits"}),
+    ("SoftmaxCrossEntropy", "SoftmaxCrossEntropyGrad"): (DENSE_LOSS, {"logits": "d_logits"}),
     ("BiasGelu", "BiasGeluGrad_dX"): (GELU, OF_GELU),
     ("BiasFastGelu", "BiasFastGeluGrad_dX"): (GELU, OF_GELU),
     ("SkipLayerNormalization", "LayerNormalizationGrad"): (SKIP, OF_SKIP),
@@ -68,12 +76,15 @@ def gradient_attributes(forward: str, gradient: str, example: Example) -> dict[s
         given["channels_last"] = given.get("channels_last", int("com" in OPERATORS[forward].domain))
         if isinstance(given.get("activation"), int):
             given["activation"] = ("none", "silu")[given["activation"]]
-    return {key: value for key, value in given.items() if key in OPERATORS[gradient].attributes}
+    taken = {*OPERATORS[gradient].attributes, *(each.name for each in OPERATORS[gradient].inputs)}
+    return {key: value for key, value in given.items() if key in taken}
 
 
 def types_of(forward: str, row: Mapping[str, str]) -> Mapping[str, str] | None:
     """The types of a forward operator that belong to these of its gradient, if any do."""
     named = {**row, "U": row["T2"]} if forward == "BatchNormalization" else row
+    if forward.endswith("Internal"):
+        named = {**row, "T": row["TOut"], "TOut": row["T"]}
     free = {"T2"} if forward == "BatchNormalization" else set[str]()  # of running statistics
     known = OPERATORS[forward].combinations
     return next((each for each in known if all(each[key] == named[key] for key in each.keys() - free)), None)
@@ -105,10 +116,14 @@ def test_a_gradient_of_what_was_saved_agrees_with_differences_of_the_forward_for
         inputs[saved["scale"]] = sample(OPERATORS[gradient], row, example)["scale"]
     epsilon = {"epsilon": EPSILON} if "epsilon" in OPERATORS[forward].attributes else {}
     attributes: dict[str, Any] = {**example.attributes, **epsilon}
-    has_type = "Y_type" in OPERATORS[forward].attributes
-    Y_type = {"Y_type": row["V" if "Y" in saved else "G"]} if has_type else {}
     outputs = [each.name for each in OPERATORS[forward].outputs if not each.name.startswith("running")]
-    result = run_any(forward, **inputs, **attributes, **Y_type, outputs=outputs)
+    output_type = {key: types[str(each.binds)] for key, each in OPERATORS[forward].attributes.items() if each.binds}
+    if "Y_type" in output_type:
+        output_type["Y_type"] = row["V" if "Y" in saved else "G"]
+    if forward == "SoftmaxCrossEntropy":  # whose gradient is of labels that add up to 1
+        label = inputs["label"]
+        inputs["label"] = np.equal(label, label.max(-1, keepdims=True)).astype(label.dtype)
+    result = run_any(forward, **inputs, **attributes, **output_type, outputs=outputs)
     known = {**inputs, **result._asdict()}
     upstream = OPERATORS[gradient].inputs[0]
     random = np.random.default_rng(1)
@@ -119,17 +134,21 @@ def test_a_gradient_of_what_was_saved_agrees_with_differences_of_the_forward_for
     }
     binding |= gradient_attributes(forward, gradient, example)
     saved_arrays = {to: known[of] for to, of in saved.items()}
+    if "Internal" in gradient:  # whose weights have the type of log_prob, not of the scores
+        saved_arrays["weight"] = saved_arrays["weight"].astype(row["T"])
     wanted_outputs = [*dict.fromkeys(gradients.values())]
     found = gradkern.run(gradient, **{upstream.name: D}, **saved_arrays, outputs=wanted_outputs, **binding)
     wide = {name: each.astype(np.float64) for name, each in inputs.items()}
     arrays = (*inputs.values(), D, *(getattr(found, each) for each in wanted_outputs))
-    bound = max(norm_of(gradient, each.dtype) for each in arrays) * 4 + 1e-9
-    assert set(gradients) == {name for name in inputs if name not in ("input_mean", "input_var")}
+    bound = max(norm_of(gradient, each.dtype) for each in arrays if each.dtype.kind != "i") * 4 + 1e-9
+    if "log_prob" in saved:  # an error of it is a relative one of the probability
+        bound *= max(1.0, np.abs(known["log_prob"]).max())
+    assert set(gradients) == inputs.keys() - CONSTANT
     formula = FORMULAS[forward]  # without the roundings on the way, which no difference could see through
     for name, wanted in gradients.items():
         got = getattr(found, wanted).astype(np.float64)
         # partly along the gradient: at right angles to it any multiple of it has the same rate
-        direction = random.standard_normal(got.shape) + got * (np.sqrt(got.size) / 2 / np.linalg.norm(got))
+        direction = random.standard_normal(got.shape) + got * (np.sqrt(got.size) / 2 / (np.linalg.norm(got) or 1.0))
         difference = directional_difference(
             lambda value, name=name: float((D * formula(**{**wide, name: value}, **attributes)[output]).sum()),
             wide[name],

@@ -41,7 +41,7 @@ def test_outputs_agree_with_float64_mathematics(name: str, operator: Operator, r
         got = getattr(result, each.name)
         assert got.dtype.name == row[each.type]
         assert_close(name, each.name, got, expected[each.name])
-        if each.name in ELEMENTWISE and name != "ConvGrad":
+        if each.name in ELEMENTWISE and name != "ConvGrad" and operator.family != "cross_entropy":
             assert_elements_close(name, each.name, got, expected[each.name])
     for key, array in inputs.items():
         np.testing.assert_array_equal(bits(array), bits(kept[key]), err_msg=f"input {key} was changed")

@@ -65,7 +65,7 @@ def _types(operator: Operator) -> Iterator[tuple[Path, str]]:
         if variable in bound:
             continue
         if variable in of_inputs:
-            if not _goes_along(operator, variable):
+            if not (_goes_along(operator, variable) or _follows(operator, variable, bound)):
                 yield ("types", variable), "is never bound: no required input has this type and no attribute binds it"
         elif not _follows(operator, variable, bound):
             yield ("types", variable), "is never bound: no input has this type, and the combinations leave it open"

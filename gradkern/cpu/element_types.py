@@ -44,6 +44,8 @@ _KERNEL_DTYPES = {
     np.dtype(ml_dtypes.bfloat16): np.dtype(np.int16),
     np.dtype(np.float32): np.dtype(np.float32),
     np.dtype(np.float64): np.dtype(np.float64),
+    np.dtype(np.int32): np.dtype(np.int32),
+    np.dtype(np.int64): np.dtype(np.int64),
 }
 # Numba gives its fastmath flags to instructions that have none; one harmless flag keeps reassociation away.
 _AS_WRITTEN = ("nsz",)

@@ -53,7 +53,8 @@ def _marker(call: Call, output: str, over: Over | None, order: Order) -> Any:
 class FlatPlan:
     """A plan whose launch sees flat arrays.
 
-    launch   takes the inputs in the order of the call, and the outputs in that of `outputs`: None if not requested,
+    launch   takes the inputs in the order of the call and behind them the numbers of `Call.scalars`, and the outputs in
+             the order of `outputs`: None if not requested,
              OVER_UPSTREAM or OVER_DATA if written over the first or the second of the inputs that `over` names
     orders   the launch's memory order of axes, by tensor name; others are in C order
     scratch  bytes that the launch itself allocates
@@ -94,7 +95,8 @@ class FlatPlan:
         )
 
     def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
-        read = [reader(array) for reader, array in zip(self._readers, inputs, strict=True)]
+        read = [reader(array) for reader, array in zip(self._readers, inputs, strict=False)]
+        read += inputs[len(read) :]
         write = self._nothing.copy()
         for place, writer, array in zip(self._places, self._writers, outputs, strict=True):
             write[place] = writer(array)

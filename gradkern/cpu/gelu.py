@@ -20,7 +20,7 @@ from numba.extending import overload
 from gradkern.cpu.compile import INLINE, instruction
 from gradkern.cpu.llvm import ir
 
-__all__ = ["SCALE", "exact_gelu", "exact_gelu_gradient", "fast_gelu", "fast_gelu_gradient", "scaled_exp"]
+__all__ = ["SCALE", "exact_gelu", "exact_gelu_gradient", "exp", "fast_gelu", "fast_gelu_gradient", "scaled_exp"]
 
 _ZERO, _HALF, _ONE, _TWO = (np.float32(value) for value in (0, 0.5, 1, 2))
 
@@ -141,6 +141,27 @@ def _scaled_exp(x: Any) -> Any:
 def scaled_exp(x: Any) -> Any:
     """SCALE exp(x) of a float32 x <= 0, relative error at most 1e-7; 0 below -130."""
     return _ZERO if x < _SMALLEST else _scaled_exp(x)
+
+
+def exp(x: Any) -> Any:
+    """The exponential of any x; relative error at most 2e-7 in float32."""
+    raise NotImplementedError("for kernels only")
+
+
+@overload(exp, jit_options=INLINE)
+def _exp(x: Any) -> Any:
+    if x == types.float64:
+
+        def exp64(x: Any) -> Any:
+            return math.exp(x)
+
+        return exp64
+
+    def exp32(x: Any) -> Any:
+        e = scaled_exp(-abs(x)) / SCALE
+        return _ONE / e if x > _ZERO else e
+
+    return exp32
 
 
 @overload(exact_gelu_gradient, jit_options=INLINE)

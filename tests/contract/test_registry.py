@@ -43,6 +43,7 @@ def test_the_registry_has_these_operators() -> None:
         "BiasGeluGrad_dX",
         "Conv",
         "ConvGrad",
+        "CrossEntropy",
         "DmlBatchNormalizationGrad",
         "GroupNorm",
         "GroupNormGrad",
@@ -58,8 +59,16 @@ def test_the_registry_has_these_operators() -> None:
         "SkipGroupNorm",
         "SkipLayerNormalization",
         "SkipSimplifiedLayerNormalization",
+        "SoftmaxCrossEntropy",
+        "SoftmaxCrossEntropyGrad",
+        "SoftmaxCrossEntropyLoss",
+        "SoftmaxCrossEntropyLossGrad",
+        "SoftmaxCrossEntropyLossInternal",
+        "SoftmaxCrossEntropyLossInternalGrad",
         "SoftmaxGrad",
         "SoftmaxGrad_13",
+        "SparseSoftmaxCrossEntropy",
+        "SparseSoftmaxCrossEntropyGrad",
     ]
 
 
@@ -143,11 +152,12 @@ def test_a_changed_registry_is_read_itself(tmp_path: Path, monkeypatch: pytest.M
 def test_every_example_and_benchmark_fits_its_own_contract(name: str, provider: FakeProvider) -> None:
     operator = OPERATORS[name]
     for example in (*operator.examples, *operator.benchmarks):
-        shapes = {
-            each.name: shape_of(each.shape, example.axes)
+        arrays = {
+            each.name: np.broadcast_to(
+                np.ones((), operator.combinations[0][each.type]), shape_of(each.shape, example.axes)
+            )
             for each in operator.inputs_of(example.axes, example.attributes)
         }
-        arrays = {key: np.broadcast_to(np.float32(1), shape) for key, shape in shapes.items()}
         plan = prepare_any(name, **arrays, **example.attributes)
         assert {axis: plan.call.axes[axis] for axis in example.axes} == dict(example.axes)
 

@@ -69,6 +69,10 @@ def test_the_minimal_registry_is_a_good_one() -> None:
     assert list(load(MINIMAL)) == ["Sum"]
 
 
+def test_the_type_of_an_optional_input_may_follow_from_others() -> None:
+    assert list(load(changed((B, B.replace("doc:", "optional: true, doc:"))))) == ["Sum"]
+
+
 X = "{name: X, type: T, shape: [rows, columns], doc: data}"
 B = "{name: B, type: U, shape: [columns], doc: bias}"
 Y = "{name: Y, type: T, like: X, doc: sum}"
@@ -128,7 +132,7 @@ BAD = {
     "a combination with too much": ("{T: float16, U: float32}", "{T: float16, U: float32, V: float32}", "11: operators.Sum.combinations.1.V: no type variable 'V'; types has T, U"),
     "an input of no type variable": (B, B.replace("type: U", "type: V"), "17: operators.Sum.inputs.1.type: no type variable 'V'; types has T, U"),
     "an output of no type variable": (Z, Z.replace("type: U", "type: V"), "20: operators.Sum.outputs.1.type: no type variable 'V'; types has T, U"),
-    "a type variable that only an optional input has": (B, B.replace("doc:", "optional: true, doc:"), "8: operators.Sum.types.U: is never bound: no required input has this type and no attribute binds it"),
+    "a type variable that only an optional input has": (MINIMAL, MINIMAL.replace("columns], doc: bias", "columns], optional: true, doc: bias").replace("{T: float16, U: float32}", "{T: float32, U: float16}"), "8: operators.Sum.types.U: is never bound: no required input has this type and no attribute binds it"),
     # names
     "a name twice": (Z, Z.replace("name: Z", "name: X"), "20: operators.Sum.outputs.1.name: 'X' is used twice"),
     "a name of gradkern.run": (Z, Z.replace("name: Z", "name: out"), "20: operators.Sum.outputs.1.name: 'out' is a parameter of gradkern.run"),

@@ -19,6 +19,7 @@ LENGTHS = (3, 17, 26, 40, 53, 70)
 AXES: dict[str, Callable[[int], Any]] = {
     "layer_norm": lambda n: {"rows": (2,), "columns": (n,)},
     "softmax": lambda n: {"rows": (2,), "columns": (n,)},
+    "cross_entropy": lambda n: {"N": 2, "C": n, "spatial": (), "rows": (2,)},
     "bias_gelu": lambda n: {"rows": (2,), "columns": n},
     "batch_norm": lambda n: {"N": 2, "C": 2, "spatial": (n,), "numbers": 4},
     "dml_batch_norm": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},

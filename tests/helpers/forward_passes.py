@@ -217,6 +217,35 @@ def _softmax(inputs: Arrays, *, single: bool, log: bool = False, axis: int | Non
     return ForwardPass(run, {"X": X}, {"X": "dX"}, _exact(inputs["dY"]))
 
 
+def _loss(
+    inputs: Arrays,
+    *,
+    axis: int = 1,
+    by_rows: bool = False,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+) -> ForwardPass:
+    """The scores are as log_prob was drawn. The gradient's bias is that of a second output."""
+    scores, target = _exact(inputs["log_prob"]), inputs["label"]
+    rows = (scores.shape[0], *scores.shape[2:]) if axis == 1 else scores.shape[:-1]
+    weight = _exact(inputs["weight"]) if "weight" in inputs else np.ones(rows if by_rows else scores.shape[axis])
+    if target.shape == scores.shape:
+        _store(inputs, label=np.equal(target, target.max(axis, keepdims=True)) * 1.0)
+        shares, counted = _exact(inputs["label"]), np.ones(rows)
+    else:
+        counted = (target != ignore_index) * (weight if by_rows else weight[target])
+        shares = np.moveaxis(np.equal(target[..., None], np.arange(scores.shape[axis])), -1, axis) * 1.0
+    norm = {"mean": counted.sum(), "sum": 1.0, "none": 1.0}[reduction]
+    bias = _exact(inputs["bias"]) if "bias" in inputs else np.zeros(scores.shape)
+
+    def run(p: Mapping[str, Array]) -> Array:
+        losses = -(np.log(forward.softmax(p["scores"], (axis % scores.ndim,))) * shares).sum(axis) * counted / norm
+        return np.append(losses.ravel() if reduction == "none" else losses.sum(), (bias * p["scores"]).sum())
+
+    _store(inputs, log_prob=np.log(forward.softmax(scores, (axis % scores.ndim,))))
+    return ForwardPass(run, {"scores": scores}, {"scores": "d_logits"}, np.append(_exact(inputs["dY"]).ravel(), 1.0))
+
+
 def _conv(inputs: Arrays, **attributes: Any) -> ForwardPass:
     X, W = _exact(inputs["X"]), _exact(inputs["W"])
     return ForwardPass(
@@ -239,6 +268,10 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
     "GroupNormGrad": _group_norm,
+    "SoftmaxCrossEntropyLossGrad": _loss,
+    "SoftmaxCrossEntropyLossInternalGrad": _loss,
+    "SparseSoftmaxCrossEntropyGrad": partial(_loss, axis=-1, by_rows=True),
+    "SoftmaxCrossEntropyGrad": partial(_loss, axis=-1),
     "SoftmaxGrad": partial(_softmax, single=False),
     "SoftmaxGrad_13": partial(_softmax, single=True),
     "LogSoftmaxGrad": partial(_softmax, single=False, log=True),

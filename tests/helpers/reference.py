@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
 from helpers.forward import Array, conv, conv_pads, taps
@@ -539,7 +539,155 @@ def _over_axes(array: Array, axis: int) -> Array:
     return array.sum(tuple(range(axis % array.ndim, array.ndim)), keepdims=True)
 
 
+def _last(array: Array, axis: int) -> Array:
+    return np.moveaxis(array, axis, -1)
+
+
+def _log_probabilities(z: Array) -> Array:
+    """Of the last axis."""
+    with np.errstate(invalid="ignore"):
+        shifted = z - z.max(-1, keepdims=True, initial=-np.inf)
+        return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def _labels(
+    labels: Array, classes: int, ignore_index: int | None, weights: Array | None
+) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """One-hot rows; each row's weight, 0 where its label does not count; which rows count."""
+    counted = labels != (np.inf if ignore_index is None else ignore_index)
+    index = np.where(counted, labels, 0).astype(np.int64)
+    of_class = np.ones(classes) if weights is None else weights
+    one_hot = np.equal(index[..., None], np.arange(classes)).astype(np.float64)
+    return one_hot, np.where(counted, of_class[index] if classes else 0.0, 0.0), counted
+
+
+def _reduced(losses: Array, reduction: str, norm: float) -> Array:
+    if reduction == "none":
+        return losses
+    return np.asarray(losses.sum() / (norm if reduction == "mean" else 1.0))
+
+
+def _loss(
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    axis: int = 1,
+    row_weights: Array | None = None,
+    names: tuple[str, str] = ("output", "log_prob"),
+    output_type: str | None = None,  # a rounding, which has no place here
+) -> Gradients:
+    log_prob = _log_probabilities(_last(scores, axis))
+    one_hot, s, counted = _labels(labels, scores.shape[axis], ignore_index, weights)
+    s = s if row_weights is None else row_weights
+    losses = np.where(counted, -np.where(one_hot > 0, log_prob, 0.0).sum(-1) * s, 0.0)
+    if scores.shape[axis] == 0:
+        losses = np.zeros(labels.shape)
+    norm = s.sum() if counted.any() and s.size and scores.shape[axis] else 1.0
+    return {names[0]: _reduced(losses, reduction, norm), names[1]: np.moveaxis(log_prob, -1, axis)}
+
+
+def _loss_grad(
+    dY: Array,
+    log_prob: Array,
+    label: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    *,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    axis: int = 1,
+    row_weights: Array | None = None,
+    output_type: str | None = None,
+) -> Gradients:
+    one_hot, s, _ = _labels(label, log_prob.shape[axis], ignore_index, weight)
+    s = s if row_weights is None else row_weights
+    norm = s.sum() if reduction == "mean" else 1.0
+    factor = dY * s / norm if norm else np.zeros(s.shape)
+    counts = (s != 0)[..., None]
+    slope = np.where(counts, factor[..., None] * (np.exp(_last(log_prob, axis)) - one_hot), 0.0)
+    dX = np.moveaxis(slope, -1, axis)
+    return {"d_logits": dX if bias is None else dX + bias}
+
+
+def _sparse_loss(logits: Array, label: Array, weight: Array | None = None, *, reduction: str = "mean") -> Gradients:
+    return _loss(logits, label, reduction=reduction, axis=-1, row_weights=weight, names=("Y", "log_prob"))
+
+
+def _sparse_loss_grad(
+    dY: Array, log_prob: Array, label: Array, weight: Array | None = None, *, reduction: str = "mean"
+) -> Gradients:
+    return _loss_grad(dY, log_prob, label, reduction=reduction, axis=-1, row_weights=weight)
+
+
+def _dense_loss(logits: Array, label: Array, *, reduction: str = "mean") -> Gradients:
+    log_prob = _log_probabilities(logits)
+    losses = -(label * log_prob).sum(-1)
+    return {"Y": _reduced(losses, reduction, max(1, losses.size)), "log_prob": log_prob}
+
+
+def _dense_loss_grad(dY: Array, log_prob: Array, label: Array, *, reduction: str = "mean") -> Gradients:
+    factor = dY / (max(1, math.prod(log_prob.shape[:-1])) if reduction == "mean" else 1.0)
+    return {"d_logits": factor[..., None] * (np.exp(log_prob) - label)}
+
+
+def _cross_entropy(
+    X: Array,
+    labels: Array | None = None,
+    weight: Array | None = None,
+    probabilities: Array | None = None,
+    dY: Array | None = None,
+    *,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float = 0.0,
+    empty: str = "zero",
+) -> Gradients:
+    """By the target's distribution: t of each class, of weight w t in the loss."""
+    x = _last(X, 1)
+    z = softcap * np.tanh(x / softcap) if softcap else x
+    classes = z.shape[-1]
+    w = np.ones(classes) if weight is None else weight
+    log_prob = _log_probabilities(z)
+    L = (z - log_prob)[..., 0] if classes else np.zeros(z.shape[:-1])
+    if labels is None:
+        assert probabilities is not None
+        target, counted, s = _last(probabilities, 1), np.full(L.shape, True), np.ones(L.shape)
+    else:
+        target, s, counted = _labels(labels, classes, ignore_index, weight)
+    t = ((1 - label_smoothing) * target + label_smoothing / max(1, classes)) * w
+    losses = np.where(counted, -np.where(t == 0, 0.0, t * log_prob).sum(-1) + z_loss * L**2, 0.0)
+    norm = s.sum() if reduction == "mean" else 1.0
+    p = np.exp(log_prob)
+    total = t.sum(-1, keepdims=True)
+    slope = p * total - t + 2 * z_loss * L[..., None] * p
+    if softcap:
+        slope = slope * (1 - (z / softcap) ** 2)
+    upstream = np.ones(()) if dY is None else dY
+    factor = np.broadcast_to(upstream / norm if norm else 0.0, L.shape)
+    dX = np.moveaxis(np.where(counted[..., None], factor[..., None] * slope, 0.0), -1, 1)
+    nothing = {"zero": 0.0, "nan": np.nan}[empty]
+    loss = np.asarray(nothing) if reduction == "mean" and not counted.any() else _reduced(losses, reduction, norm)
+    entropy = -np.where(p == 0, 0.0, p * log_prob).sum(-1)
+    if not classes:
+        loss, losses = np.zeros(np.shape(loss)), np.zeros(losses.shape)
+    return {"loss": loss, "dX": dX, "row_loss": losses, "entropy": entropy}
+
+
 FORMULAS: dict[str, Callable[..., Gradients]] = {
+    "SoftmaxCrossEntropyLoss": _loss,
+    "SoftmaxCrossEntropyLossInternal": _loss,
+    "SoftmaxCrossEntropyLossGrad": _loss_grad,
+    "SoftmaxCrossEntropyLossInternalGrad": _loss_grad,
+    "SparseSoftmaxCrossEntropy": _sparse_loss,
+    "SparseSoftmaxCrossEntropyGrad": _sparse_loss_grad,
+    "SoftmaxCrossEntropy": _dense_loss,
+    "SoftmaxCrossEntropyGrad": _dense_loss_grad,
+    "CrossEntropy": _cross_entropy,
     "BiasGelu": _bias_gelu_forward,
     "BiasFastGelu": _bias_fast_gelu_forward,
     "BatchNormalization": _batch_norm_forward,

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from math import prod
 from typing import Any
 
 import numba
 import numpy as np
 from numba import types
-from numba.extending import overload
 
 from gradkern.call import Call
 from gradkern.cpu import threads
 from gradkern.cpu.compile import INLINE, kernel
 from gradkern.cpu.element_types import destination, load, real, store
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
-from gradkern.cpu.gelu import SCALE, scaled_exp
+from gradkern.cpu.gelu import exp
 from gradkern.cpu.sums import SPAN, rows_per_task
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.strides import is_dense, memory_order
@@ -24,27 +22,6 @@ from gradkern.strides import is_dense, memory_order
 __all__ = ["plan"]
 
 _WIDTH = 512  # rows side by side that one task takes
-_ONE, _ZERO = np.float32(1), np.float32(0)
-
-
-def _exp(x: Any) -> Any:
-    raise NotImplementedError("for kernels only")
-
-
-@overload(_exp, jit_options=INLINE)
-def _exp_of(x: Any) -> Any:
-    if x == types.float64:
-
-        def exp64(x: Any) -> Any:
-            return math.exp(x)
-
-        return exp64
-
-    def exp32(x: Any) -> Any:
-        e = scaled_exp(-abs(x)) / SCALE
-        return _ONE / e if x > _ZERO else e
-
-    return exp32
 
 
 @numba.njit(**INLINE)
@@ -54,7 +31,7 @@ def _term(D: Any, Y: Any, log: Any) -> Any:
 
 @numba.njit(**INLINE)
 def _gradient(D: Any, Y: Any, total: Any, log: Any) -> Any:
-    return D - _exp(Y) * total if log is not None else Y * (D - total)
+    return D - exp(Y) * total if log is not None else Y * (D - total)
 
 
 @kernel
