@@ -5,6 +5,8 @@
     dX = D scale r                                                  if the statistics are constants (DirectML)
     dX = scale r (D - bias sum/m - xh scale sum/m), m elements      if they are those of the batch
 
+Without X the sums are those of D - mean and of its square: statistics of D.
+
 There are kernels for planes, runs of elements of one channel, and for columns, runs of elements of different channels
 (see runs). `variance` is the inverse standard deviation if `epsilon` is None.
 
@@ -39,7 +41,7 @@ from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush
 from gradkern.cpu.threads import QUEUE, take
 
-__all__ = ["Apply", "Reduce"]
+__all__ = ["Apply", "Reduce", "add_planes"]
 
 
 @numba.njit(**INLINE)
@@ -73,7 +75,7 @@ def _shared_factor_of(D: Any, dX: Any, r: Any) -> Any:
 
 
 @numba.njit(**SUMMING)
-def _add_planes(
+def add_planes(
     D: Any, X: Any, scale: Any, mean: Any, variance: Any, epsilon: Any, dX: Any, target: Any, scale_sums: Any,
     bias_sums: Any, scale_block: Any, bias_block: Any, channel_offsets: Any, reduced_offsets: Any, part: int,
     first_channel: int, last_channel: int, first: int, last: int, begin: int, end: int,
@@ -86,7 +88,7 @@ def _add_planes(
     for index in range(first, last):
         for channel in range(first_channel, last_channel):
             offset = channel_offsets[channel] + reduced_offsets[index]
-            r = real(D, 0)
+            r = real(D, 1)
             if variance is not None:
                 r = _inverse(variance, channel, epsilon)
             inside, outside = _shared_factor(D, dX, r)
@@ -101,10 +103,15 @@ def _add_planes(
                 bias_sum = summand(D, dX, 0)
                 for at in range(offset + start, offset + min(start + SPAN, end)):
                     d = load(D, at)
+                    term = summand(D, dX, d)
                     if scale_sums is not None:
-                        scale_sum += summand(D, dX, d) * ((summand(D, dX, load(X, at)) - mu) * inside)
+                        if X is None:
+                            term -= mu
+                            scale_sum += term * term
+                        else:
+                            scale_sum += term * ((summand(D, dX, load(X, at)) - mu) * inside)
                     if bias_sums is not None:
-                        bias_sum += summand(D, dX, d)
+                        bias_sum += term
                     if dX is not None:
                         store(target, at, d * gain)
                 scale_block[channel - first_channel] += scale_sum * outside
@@ -131,7 +138,7 @@ def _reduce_planes(
         part, first_channel, last_channel, first, last, begin, end = plane_task(
             task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
         )
-        _add_planes(
+        add_planes(
             D, X, scale, mean, variance, epsilon, dX, target, scale_sums, bias_sums, scale_block, bias_block,
             channel_offsets, reduced_offsets, part, first_channel, last_channel, first, last, begin, end,
         )  # fmt: skip
@@ -174,8 +181,12 @@ def _reduce_columns(
             for column in range(min(width, D.size - offset)):
                 d = load(D, offset + column)
                 if scale_sums is not None:
-                    xh = (load(X, offset + column) - load(mu, column)) * load(r, column)
-                    store(scale_block, column, load(scale_block, column) + d * xh)
+                    if X is None:
+                        d -= load(mu, column)
+                        store(scale_block, column, load(scale_block, column) + d * d)
+                    else:
+                        xh = (load(X, offset + column) - load(mu, column)) * load(r, column)
+                        store(scale_block, column, load(scale_block, column) + d * xh)
                 if bias_sums is not None:
                     store(bias_block, column, load(bias_block, column) + d)
                 if dX is not None:
@@ -226,7 +237,7 @@ def _apply_to_planes(
             task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
         )
         if summing is not None:
-            _add_planes(
+            add_planes(
                 D, X, scale, mean, inv_std, None, None, None, scale_sum, bias_sum, scale_block, bias_block,
                 channel_offsets, reduced_offsets, 0, first_channel, last_channel, first, last, begin, end,
             )  # fmt: skip
@@ -301,7 +312,7 @@ class Reduce:
         )
         self.nbytes = self._sums.nbytes
 
-    def __call__(self, arrays: Sequence[np.ndarray], dX: Any, totals: Sequence[np.ndarray | None]) -> None:
+    def __call__(self, arrays: Sequence[Any], dX: Any, totals: Sequence[np.ndarray | None]) -> None:
         """arrays: D, X, scale, mean, variance."""
         partials = self._sums.partials()
         inputs = (each if needed else None for each, needed in zip(arrays, self._needed, strict=True))
