@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
 
-from gradkern.call import Refusal
-
-__all__ = ["Candidate", "Note", "with_recipe"]
+__all__ = ["Candidate", "Note"]
 
 Note = Literal["nondeterministic", "tf32", "reduced_precision", "compiles", "compiles_once"]
 
@@ -22,7 +20,7 @@ class Candidate(Protocol):
                reduced_precision: it accumulates in less than float32; compiles: its preparation compiles code;
                compiles_once: the code is cached on disk, so that its time does not count for a search
     workspace  bytes of scratch memory, at an address that is a multiple of 256; known once `prepare` has returned
-    recipe     all that its module needs to rebuild it, as JSON values
+    recipe     its config: what its implementation needs to build it again, as JSON values
     """
 
     @property
@@ -43,14 +41,3 @@ class Candidate(Protocol):
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         """Enqueue on `stream`, by addresses. The device's context is current; nothing is allocated or waited for."""
         ...
-
-
-Some = TypeVar("Some", bound=Candidate)
-
-
-def with_recipe(candidates: Iterable[Some], recipe: Mapping[str, Any], missing: str) -> Some:
-    """The candidate with this recipe. Raises Refusal with `missing` if there is none."""
-    for candidate in candidates:
-        if candidate.recipe == recipe:
-            return candidate
-    raise Refusal(missing)

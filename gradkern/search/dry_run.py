@@ -13,7 +13,8 @@ from gradkern.cuda.spec import KernelSpec
 from gradkern.errors import GradkernError
 from gradkern.search.bench import ask_for_kernels
 from gradkern.search.candidate import Candidate, Note
-from gradkern.search.task import ModuleSource, Source, Task
+from gradkern.search.implementation import Implementation, ModuleImplementation
+from gradkern.search.task import Task
 
 __all__ = ["Untried", "ask_for_candidates", "specs_of"]
 
@@ -40,8 +41,9 @@ def specs_of(task: Task, device: Device) -> list[KernelSpec]:
     return list(dry.specs)
 
 
-def _on(device: Device, source: Source) -> Source:
-    return replace(cast("ModuleSource[Any]", source), device=device) if isinstance(source, ModuleSource) else source
+def _on(device: Device, source: Implementation) -> Implementation:
+    own = isinstance(source, ModuleImplementation)
+    return replace(cast("ModuleImplementation[Any]", source), device=device) if own else source
 
 
 def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pin: str | None = None) -> Untried:
@@ -56,21 +58,21 @@ def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pi
             if found and not search:
                 return Untried()
     # a search among existing candidates follows another search, on the same types
-    if search and pin is None and any(isinstance(each, ModuleSource) for each in task.sources):
+    if search and pin is None and any(isinstance(each, ModuleImplementation) for each in task.sources):
         ask_for_kernels(task, device)
     return Untried()
 
 
-def _own(task: Task) -> Iterator[ModuleSource[Any]]:
+def _own(task: Task) -> Iterator[ModuleImplementation[Any]]:
     """The sources of gradkern's own kernels, without libraries."""
     for each in task.sources:
-        if isinstance(each, ModuleSource):
-            source = cast(ModuleSource[Any], each)
+        if isinstance(each, ModuleImplementation):
+            source = cast(ModuleImplementation[Any], each)
             if source.compiles:
                 yield source
 
 
-def _candidates(source: Source) -> Iterator[Candidate]:
+def _candidates(source: Implementation) -> Iterator[Candidate]:
     try:
         yield from source.candidates()
     except (Refusal, GradkernError, ImportError):

@@ -13,7 +13,7 @@ from gradkern.cuda.side_stream import fork
 from gradkern.search.candidate import Candidate, Note
 from gradkern.search.store import SearchResult
 
-__all__ = ["BoundCandidate", "Enqueue", "StreamsCandidate", "StreamsSource", "worth_two"]
+__all__ = ["BoundCandidate", "Enqueue", "StreamsCandidate", "StreamsImplementation", "worth_two"]
 
 Enqueue = Callable[[tuple[int, ...], tuple[int, ...], int, int], None]
 """A callable with a Candidate's arguments: inputs, outputs, workspace and stream."""
@@ -80,7 +80,7 @@ class StreamsCandidate:
 
 
 def worth_two(result: SearchResult) -> bool:
-    """Whether two streams save more device time than they cost the host, by a search among a StreamsSource's
+    """Whether two streams save more device time than they cost the host, by a search among a StreamsImplementation's
     candidates.
     """
     seconds = {each.name: each.seconds for each in result.ranking}
@@ -89,7 +89,7 @@ def worth_two(result: SearchResult) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsSource:
+class StreamsImplementation:
     """The same candidates on one stream and on two."""
 
     members: tuple[BoundCandidate, ...]
@@ -99,14 +99,17 @@ class StreamsSource:
     def version(self) -> str:
         return ""
 
+    def supports(self) -> str | None:
+        return None
+
     def candidates(self) -> Iterator[Candidate]:
         yield StreamsCandidate(self.members, self.device, 1)
         yield StreamsCandidate(self.members, self.device, 2)
 
-    def rebuild(self, recipe: Mapping[str, Any]) -> Candidate:
-        if recipe.get("streams") not in (1, 2):
-            raise Refusal(f"there are one and two streams, not {recipe.get('streams')!r}")
-        return StreamsCandidate(self.members, self.device, recipe["streams"])
+    def build(self, config: Mapping[str, Any]) -> Candidate:
+        if config.get("streams") not in (1, 2):
+            raise Refusal(f"there are one and two streams, not {config.get('streams')!r}")
+        return StreamsCandidate(self.members, self.device, config["streams"])
 
     def named(self, name: str) -> Candidate | None:
         return None  # its two candidates are listed

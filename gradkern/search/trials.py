@@ -15,9 +15,10 @@ from gradkern.search import history
 from gradkern.search.bench import Bench
 from gradkern.search.candidate import Candidate
 from gradkern.search.crosscheck import CrossCheck
+from gradkern.search.implementation import Implementation
 from gradkern.search.limits import Limits, ready
 from gradkern.search.store import Measurement
-from gradkern.search.task import Source, Task
+from gradkern.search.task import Task
 
 __all__ = ["Trials", "joined_reasons"]
 
@@ -48,11 +49,11 @@ _loaded: set[str] = set()
 @dataclass(slots=True)
 class _Trial:
     candidate: Candidate
-    source: Source
+    source: Implementation
     seconds: float
 
 
-Proposals = Iterator[tuple[Source, Candidate]]
+Proposals = Iterator[tuple[Implementation, Candidate]]
 
 
 class Trials:
@@ -80,7 +81,7 @@ class Trials:
         self._report, self._clock, self._start = report, clock, clock()
         self._crosscheck = CrossCheck(bench, (each.dtype.name for each in task.outputs), task.terms)
         self._seen: set[str] = set()
-        self._compiling: list[tuple[Source, Candidate]] = []
+        self._compiling: list[tuple[Implementation, Candidate]] = []
 
     def run(self) -> None:
         """Raises Refusal, with the reasons, if no result can be accepted."""
@@ -124,7 +125,9 @@ class Trials:
             [(each.source, self._guarded(each.source, each.source.variations, each.candidate)) for each in near]
         )
 
-    def _guarded(self, source: Source, make: Callable[..., Iterator[Candidate]], *of: Candidate) -> Iterator[Candidate]:
+    def _guarded(
+        self, source: Implementation, make: Callable[..., Iterator[Candidate]], *of: Candidate
+    ) -> Iterator[Candidate]:
         try:
             yield from make(*of)
         except ImportError as error:
@@ -136,7 +139,7 @@ class Trials:
         """Run each. Candidates of origins known to be slow come last, or are skipped if they take long and are not
         needed.
         """
-        postponed: list[tuple[Source, Candidate]] = []
+        postponed: list[tuple[Implementation, Candidate]] = []
         fruitless, best = 0, self._best()
         for source, candidate in proposals:
             if self._policy.search == "heuristic" and self._crosscheck.confirmed:
@@ -184,7 +187,7 @@ class Trials:
                 self._try(source, candidate, varied=False)
         self._compiling = []
 
-    def _try(self, source: Source, candidate: Candidate, varied: bool) -> None:
+    def _try(self, source: Implementation, candidate: Candidate, varied: bool) -> None:
         """Run it once, and again if it may be among the best; then cross-check its outputs."""
         self._report(f"{len(self.tried) + 1} tried, {candidate.name}")
         best = self._best()
@@ -289,7 +292,7 @@ class Trials:
         measured = Measurement.of(trial.candidate, trial.source.name, trial.seconds)
         return replace(measured, **found)  # type: ignore[arg-type]
 
-    def _reject(self, source: Source, candidate: Candidate, reason: str) -> None:
+    def _reject(self, source: Implementation, candidate: Candidate, reason: str) -> None:
         self.rejected.append(Measurement(candidate.name, source.name, candidate.origin, {}, reason=reason))
 
     def _why_not(self) -> str:
@@ -309,10 +312,10 @@ def joined_reasons(reasons: Mapping[str, str]) -> str:
     return "; ".join(texts) or "there is no candidate"
 
 
-def _in_turns(running: list[tuple[Source, Iterator[Candidate]]]) -> Proposals:
+def _in_turns(running: list[tuple[Implementation, Iterator[Candidate]]]) -> Proposals:
     """One of each, then the next of each."""
     while running:
-        going: list[tuple[Source, Iterator[Candidate]]] = []
+        going: list[tuple[Implementation, Iterator[Candidate]]] = []
         for source, candidates in running:
             candidate = next(candidates, None)
             if candidate is not None:

@@ -22,10 +22,11 @@ from gradkern.search import history, store
 from gradkern.search.bench import Bench, CudaBench
 from gradkern.search.candidate import Candidate
 from gradkern.search.dry_run import Untried, ask_for_candidates, specs_of
+from gradkern.search.implementation import Implementation, ModuleImplementation
 from gradkern.search.limits import Limits, ready
 from gradkern.search.progress import progress
 from gradkern.search.store import Measurement, SearchResult
-from gradkern.search.task import ModuleSource, Source, Task
+from gradkern.search.task import Task
 from gradkern.search.trials import Trials, joined_reasons
 from gradkern.system import cache_files
 from gradkern.system.notice import warn
@@ -132,7 +133,7 @@ def workspace_limit(policy: Policy, device: Device) -> int:
     return int(min(_SHARE_OF_DEVICE * total, _SHARE_OF_FREE * free))
 
 
-def _version(source: Source) -> str:
+def _version(source: Implementation) -> str:
     try:
         return source.version()
     except (ImportError, PackageNotFoundError, GradkernError, Refusal) as error:
@@ -154,7 +155,7 @@ def _rebuilt(task: Task, ranking: list[Measurement]) -> Candidate:
     reasons: dict[str, str] = {}
     for each in ranking:
         try:
-            candidate = task.source(each.source).rebuild(each.recipe)
+            candidate = task.source(each.source).build(each.recipe)
             candidate.prepare()
             return candidate
         except (Refusal, GradkernError, ImportError, StopIteration) as error:
@@ -169,9 +170,9 @@ def _dry_run(task: Task, policy: Policy, device: DryRunDevice, pin: str | None) 
         return ask_for_candidates(task, device, search=policy.search not in ("default", "background"), pin=pin)
     winner = result.ranking[0]
     source = task.source(winner.source)
-    if isinstance(source, ModuleSource) and source.compiles:
+    if isinstance(source, ModuleImplementation) and source.compiles:
         with contextlib.suppress(Refusal, GradkernError, ImportError):
-            source.rebuild(winner.recipe).prepare()
+            source.build(winner.recipe).prepare()
     return Untried()
 
 
@@ -238,7 +239,7 @@ def _pinned(task: Task, policy: Policy, device: Device, name: str, limit: int) -
     reasons: dict[str, str] = {}
     result = stored(task, policy, device)
     ranking = result.ranking if result else ()
-    known = (task.source(each.source).rebuild(each.recipe) for each in ranking if each.name == name)
+    known = (task.source(each.source).build(each.recipe) for each in ranking if each.name == name)
     by_name = _of_each_source(task, reasons, lambda source: (source.named(name),))
     for candidate in chain(known, by_name, _all(task, reasons)):
         if candidate.name == name:
@@ -256,7 +257,7 @@ def _all(task: Task, reasons: dict[str, str]) -> Iterator[Candidate]:
 
 
 def _of_each_source(
-    task: Task, reasons: dict[str, str], ask: Callable[[Source], Iterable[Candidate | None]]
+    task: Task, reasons: dict[str, str], ask: Callable[[Implementation], Iterable[Candidate | None]]
 ) -> Iterator[Candidate]:
     for source in task.sources:
         try:

@@ -30,8 +30,9 @@ from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search import store, tuner
 from gradkern.search.dry_run import specs_of
+from gradkern.search.implementation import ModuleImplementation
 from gradkern.search.store import Measurement, SearchResult
-from gradkern.search.task import ModuleSource, Task
+from gradkern.search.task import Task
 
 HOPPER = "H100, H200"
 NORM = {"op": "LayerNormalizationGrad", "axes": {"rows": [8192], "columns": [4096]}, "types": "bfloat16"}
@@ -122,7 +123,7 @@ def test_a_search_knows_what_it_will_compile_before_it_begins() -> None:
         inputs=problem.inputs,
         outputs=problem.outputs,
         terms=1,
-        sources=tuple(ModuleSource(name, module, problem, device) for name, module in sources),
+        sources=tuple(ModuleImplementation(name, module, problem, device) for name, module in sources),
     )
     bench = {"gradkern.search.kernels:fill", "gradkern.search.kernels:compare"}
     found = {each.builder for each in specs_of(task, device)}

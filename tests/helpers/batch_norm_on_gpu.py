@@ -79,9 +79,9 @@ class Prepared:
         problem = Problem(**tensors, activation=activation)
         made: Any
         if recipe["cluster_size"]:
-            made = persistent.rebuild(problem, self.device, recipe)
+            made = persistent.build(problem, self.device, recipe)
         else:
-            made = streaming.rebuild(problem, self.device, {"launches": launches})
+            made = streaming.build(problem, self.device, {"launches": launches})
         made.prepare()
 
         def enqueue(read: tuple[int, ...], write: tuple[int, ...], stream: int) -> None:

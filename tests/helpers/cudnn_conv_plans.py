@@ -21,6 +21,7 @@ from gradkern.ops.conv.cuda import channels_last
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.policy import Policy
 from gradkern.search.candidate import Candidate
+from gradkern.search.implementation import ModuleImplementation, candidates_of
 from gradkern.search.limits import ready
 from helpers import stub_driver
 from helpers.cudnn_conv import Case
@@ -73,40 +74,44 @@ _OTHER_NAMES = ("implicit_gemm", "cudnn_norm_eng1", "cudnn_NCHW_eng1_k2", "cudnn
 def _answer(case: Case, most_variations: int) -> dict[str, Any]:
     problem = case.problem()
     try:
-        found = list(cudnn.candidates(problem, H200))
+        found = list(candidates_of(cudnn, problem, H200))
     except Refusal as unfit:
         return {"unfit": str(unfit), "on copies": _on_copies(problem)}
     answer: dict[str, Any] = {"candidates": [_facts(each) for each in found]}
-    again = [cudnn.rebuild(problem, H200, json.loads(json.dumps(each.recipe))) for each in (found[0], found[-1])]
+    again = [cudnn.build(problem, H200, json.loads(json.dumps(each.recipe))) for each in (found[0], found[-1])]
     answer["rebuilt"] = [_facts(each) for each in again]
     answer["admitted"] = {
         name: [each.name for each in found if _admits(policy, each)] for name, policy in POLICIES.items()
     }
-    called = {name: cudnn.named(problem, H200, name) for name in (*_OTHER_NAMES, found[0].name)}
+    source = ModuleImplementation("cudnn", cudnn, problem, H200)
+    called = {name: source.named(name) for name in (*_OTHER_NAMES, found[0].name)}
     answer["named"] = {name: each and each.name for name, each in called.items()}
     answer["on copies"] = _on_copies(problem)
     if most_variations:
         answer["variations"] = {
-            each.name: [_facts(other) for other, _ in zip(cudnn.variations(each), range(most_variations), strict=False)]
+            each.name: [
+                _facts(other) for other, _ in zip(source.variations(each), range(most_variations), strict=False)
+            ]
             for each in {each.origin: each for each in reversed(found)}.values()  # the first of each engine
         }
         names = [each["name"] for others in answer["variations"].values() for each in others]
-        answer["named again"] = [_facts(each) for name in names if (each := cudnn.named(problem, H200, name))]
+        answer["named again"] = [_facts(each) for name in names if (each := source.named(name))]
     return answer
 
 
 def _on_copies(problem: Problem) -> list[dict[str, Any]]:
     """The candidates for channels-last copies; the copies themselves need a device."""
+    source = ModuleImplementation("channels_last", channels_last, problem, H200)
     try:
-        found = list(channels_last.candidates(problem, H200))
+        found: list[Any] = list(source.candidates())
     except Refusal:
         return []
     facts = [{**_facts(each.inner), "name": each.name, "notes": sorted(each.notes)} for each in found]
     for each in (found[0], found[-1]):
-        again = (channels_last.rebuild(problem, H200, each.recipe), channels_last.named(problem, H200, each.name))
+        again = (source.build(each.recipe), source.named(each.name))
         assert [other and other.name for other in again] == [each.name] * 2
-    assert channels_last.named(problem, H200, found[0].inner.name) is None
-    other = next(channels_last.variations(found[0]), None)
+    assert source.named(found[0].inner.name) is None
+    other = next(source.variations(found[0]), None)
     assert other is None or (other.name != found[0].name and other.origin == found[0].origin)
     return facts
 

@@ -69,9 +69,12 @@ class FakeSource:
     def candidates(self) -> Iterator[FakeCandidate]:
         yield from self.held
 
-    def rebuild(self, recipe: Mapping[str, Any]) -> FakeCandidate:
+    def supports(self) -> str | None:
+        return None
+
+    def build(self, config: Mapping[str, Any]) -> FakeCandidate:
         every = [*self.held, *(each for one in self.held for each in one.variants)]
-        found = [each for each in every if each.name == recipe["name"]]
+        found = [each for each in every if each.name == config["name"]]
         if not found:
             raise Refusal("it is gone")
         return found[0]

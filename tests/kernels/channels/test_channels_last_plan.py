@@ -26,6 +26,7 @@ from gradkern.kernels.channels.channels_last_config import (
 )
 from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
+from gradkern.search.implementation import candidates_of
 
 H200 = Device(0, (9, 0), 132, 232448)
 CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # as the driver says of an H200
@@ -113,15 +114,15 @@ def test_rows_that_fit_no_cluster_have_no_partition() -> None:
 
 
 def test_a_search_tries_the_two_that_should_take_least_time() -> None:
-    names = [each.name for each in persistent.candidates(problem((64, 2048, 7, 7)), H200)]
+    names = [each.name for each in candidates_of(persistent, problem((64, 2048, 7, 7)), H200)]
     assert names == ["persistent_2_slices_4_vectors", "persistent_16_slices_20_vectors"]
 
 
 def test_a_recipe_gives_the_candidate_again() -> None:
-    for candidate in persistent.candidates(problem(), H200):
-        assert persistent.rebuild(problem(), H200, candidate.recipe).name == candidate.name
+    for candidate in candidates_of(persistent, problem(), H200):
+        assert persistent.build(problem(), H200, candidate.recipe).name == candidate.name
     with pytest.raises(Refusal, match="no channel fits 3 blocks"):
-        persistent.rebuild(problem(), H200, {"cluster_size": 3, "vectors": 1})
+        persistent.build(problem(), H200, {"cluster_size": 3, "vectors": 1})
 
 
 @pytest.mark.parametrize(
@@ -134,22 +135,22 @@ def test_a_recipe_gives_the_candidate_again() -> None:
 )
 def test_what_it_cannot_take_is_refused_with_the_reason(given: Problem, reason: str) -> None:
     with pytest.raises(Refusal, match=reason):
-        persistent.candidates(given, H200)
+        next(candidates_of(persistent, given, H200))
 
 
 def test_activations_are_known_where_x_tells_their_derivative() -> None:
     X, vector = tensor((16, 64, 7, 7)), tensor((64,), "float32")
-    names = [each.name for each in persistent.candidates(problem(activation="relu", B=vector), H200)]
-    assert names == [each.name for each in persistent.candidates(problem(), H200)]
+    names = [each.name for each in candidates_of(persistent, problem(activation="relu", B=vector), H200)]
+    assert names == [each.name for each in candidates_of(persistent, problem(), H200)]
     with pytest.raises(Refusal, match="it knows no second gradient, no residual and no activation that Y tells"):
-        persistent.candidates(problem(activation="relu", Y=X), H200)
+        next(candidates_of(persistent, problem(activation="relu", Y=X), H200))
     first = Tensor(X.dtype, X.shape, c_strides(X.shape, 2), 16)
     with pytest.raises(Refusal, match="in C order it knows no activation; dY: it does not lie end to end"):
-        persistent.candidates(problem(activation="relu", B=vector, dY=first, X=first, dX=first), H200)
+        next(candidates_of(persistent, problem(activation="relu", B=vector, dY=first, X=first, dX=first), H200))
 
 
 def test_narrower_vectors_where_an_array_begins_within_one() -> None:
-    (first, _) = persistent.candidates(problem(X=tensor((16, 64, 7, 7), alignment=8)), H200)
+    (first, _) = candidates_of(persistent, problem(X=tensor((16, 64, 7, 7), alignment=8)), H200)
     assert first.recipe["vectors"] % 4 == 0  # whole sectors of vectors of 8 bytes
 
 
@@ -157,7 +158,7 @@ def test_one_kernel_serves_all_sizes_of_one_type() -> None:
     device = DryRunDevice(0, (9, 0), 132, 232448)
     with dry_run(device):
         for shape in ((16, 64, 7, 7), (64, 2048, 7, 7), (8192, 1024)):
-            for candidate in persistent.candidates(problem(shape), device):
+            for candidate in candidates_of(persistent, problem(shape), device):
                 candidate.prepare()
     assert len(device.specs) == 1
 

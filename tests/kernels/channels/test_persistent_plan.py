@@ -21,6 +21,7 @@ from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.dml_batch_norm.cuda import plan as dml
 from gradkern.policy import Policy
+from gradkern.search.implementation import candidates_of
 
 H200 = Device(0, (9, 0), 132, 232448)
 ALL = frozenset({"dX", "scale_sum", "bias_sum"})
@@ -218,22 +219,22 @@ def test_directml_takes_it_where_channels_are_the_second_axis_and_it_is_the_fast
 )
 def test_what_it_cannot_take_is_refused_with_the_reason(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(Refusal, match=reason):
-        list(persistent.candidates(problem(**changes), H200))
+        list(candidates_of(persistent, problem(**changes), H200))
 
 
 @pytest.mark.parametrize("shape", [(8192, 256, 4), (128, 64, 112, 112), (64, 3, 7, 7)])
 def test_channels_too_large_or_too_small_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(Refusal, match="does not fit the shared memory of a cluster of blocks, or its planes are too"):
-        list(persistent.candidates(problem(shape), H200))
+        list(candidates_of(persistent, problem(shape), H200))
 
 
 def test_devices_without_clusters_are_refused() -> None:
     with pytest.raises(Refusal, match=r"from compute capability 9\.0"):
-        list(persistent.candidates(problem(), Device(0, (8, 0), 108, 166912)))
+        list(candidates_of(persistent, problem(), Device(0, (8, 0), 108, 166912)))
 
 
 def test_a_recipe_gives_the_candidate_again() -> None:
-    for candidate in persistent.candidates(problem(), H200):
-        assert persistent.rebuild(problem(), H200, candidate.recipe).name == candidate.name
+    for candidate in candidates_of(persistent, problem(), H200):
+        assert persistent.build(problem(), H200, candidate.recipe).name == candidate.name
     with pytest.raises(Refusal, match="no channel fits 16 blocks"):
-        persistent.rebuild(problem(), H200, {"cluster_size": 16})
+        persistent.build(problem(), H200, {"cluster_size": 16})

@@ -50,11 +50,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 def candidate_of(case: Forward | Backward, device: Device, given: Any, wanted: Any, launches: int) -> Any:
     if isinstance(case, Backward):
         problem = Problem(**given, **wanted, activation=with_alpha(case.attributes))
-        return streaming.rebuild(problem, device, {"launches": launches})
+        return streaming.build(problem, device, {"launches": launches})
     call = Call("", given, wanted, case.attributes, {}, frozenset(), "cuda:0", Policy())
     (source,) = forward_plan._task(call, device).sources
     problem: Any = source
-    return forward_streaming.rebuild(problem.problem, device, {"launches": launches})
+    return forward_streaming.build(problem.problem, device, {"launches": launches})
 
 
 def check(

@@ -39,7 +39,7 @@ def test_every_candidate_computes_the_gradients(device: Device, outputs: tuple[s
     for launches in (1, 2):
         _, write = arrays({}, shapes, last)
         problem = Problem(*tensors(read).values(), **tensors(write))
-        candidate = streaming.rebuild(problem, device, {"launches": launches})
+        candidate = streaming.build(problem, device, {"launches": launches})
         candidate.prepare()
         workspace = Guarded((candidate.workspace,), np.uint8)
         candidate(addresses(read), addresses(write), workspace.address, 0)

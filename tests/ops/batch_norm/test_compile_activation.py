@@ -19,6 +19,7 @@ from gradkern.cuda.dry_run import dry_run
 from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda import forward_streaming, streaming
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem, Problem
+from gradkern.search.implementation import candidates_of
 from gradkern.strides import c_strides
 
 pytestmark = pytest.mark.thorough
@@ -87,14 +88,14 @@ def candidates(kind: Kind, device: Device) -> list[Any]:
         given = {"X": X, "scale": vector, "B": vector, "input_mean": saved, "input_var": saved, **more}
         wanted = {"Y": X, **dict.fromkeys(("running_mean", "running_var", "saved_mean", "saved_inv_std"), saved)}
         forward = ForwardProblem(tuple(given.items()), tuple(wanted.items()), kind.activation, 1e-5, 0.9, 1.0)
-        return list(forward_streaming.candidates(forward, device))
+        return list(candidates_of(forward_streaming, forward, device))
     if kind.activation != "none" and "Y" not in more:
         more["B"] = vector
     if "Y" in more:
         more["dZ"] = X
     tensors: dict[str, Any] = {"dX": X, "dScale": vector, "dBias": vector, **more}
     backward = Problem(X, X, vector, saved, saved, **tensors, activation=kind.activation)
-    return list(streaming.candidates(backward, device))
+    return list(candidates_of(streaming, backward, device))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ from gradkern.cuda.device import Device
 from gradkern.cudnn import device, library, tensor
 from gradkern.cudnn.library import CudnnError
 from gradkern.ops.batch_norm.cuda import cudnn, cudnn_calls
-from gradkern.search.task import ModuleSource, Task
+from gradkern.search.implementation import ModuleImplementation, candidates_of
+from gradkern.search.task import Task
 from gradkern.search.tuner import candidate_names
 
 H200 = Device(0, (9, 0), 132, 232448)
@@ -198,7 +199,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, few_objects: None) -> Iterator[FakeCud
 
 def older(case: NormCase) -> list[cudnn.CudnnCandidate]:
     """The candidates of the layout that the arrays have."""
-    found = cudnn.candidates(case.problem(), H200)
+    found = candidates_of(cudnn, case.problem(), H200)
     names = ("spatial_persistent", "spatial") if case.mode == "auto" else (case.mode,)
     return list(itertools.islice(found, len(names)))
 
@@ -315,16 +316,16 @@ def test_a_failure_says_why(fake: FakeCudnn, rng: np.random.Generator) -> None:
 
 def test_a_search_has_them_from_the_module_by_its_name_and_again_by_their_recipes(fake: FakeCudnn) -> None:
     problem = NormCase((4, 8, 3, 3), mode="spatial").problem()
-    source = ModuleSource("cudnn", cudnn.__name__, problem, H200)
+    source = ModuleImplementation("cudnn", cudnn.__name__, problem, H200)
     task = Task("BatchNormalizationGrad float32", "", repr(problem), problem.inputs, problem.outputs, 36, (source,))
     assert candidate_names(task) == ["cudnn_NCHW_spatial"]
     (candidate,) = source.candidates()
-    assert source.rebuild(candidate.recipe).name == candidate.name
+    assert source.build(candidate.recipe).name == candidate.name
     assert list(source.variations(candidate)) == []
     with pytest.raises(Refusal, match="no layout 'NHWC'"):
-        source.rebuild({**candidate.recipe, "layout": "NHWC"})
+        source.build({**candidate.recipe, "layout": "NHWC"})
     with pytest.raises(Refusal, match="graph is not used"):  # of a search by an earlier gradkern
-        source.rebuild({**candidate.recipe, "route": "graph"})
+        source.build({**candidate.recipe, "route": "graph"})
 
 
 SHAPES = {
@@ -344,9 +345,9 @@ def test_every_dense_batch_norm_has_candidates_that_their_recipes_make_again(
 ) -> None:
     wide = "float64" if dtype == "float64" else "float32"
     problem = NormCase(SHAPES[name], dtype, layout, wide, wide).problem()
-    found = list(cudnn.candidates(problem, H200))
+    found = list(candidates_of(cudnn, problem, H200))
     names = [each.name for each in found]
-    assert [cudnn.rebuild(problem, H200, each.recipe).name for each in found] == names
+    assert [cudnn.build(problem, H200, each.recipe).name for each in found] == names
     seen = {"NCHW": ("NCHW", "NHWC"), "NCDHW": ("NCDHW", "NDHWC")}.get(name, ("NCL", "NLC"))[layout == "last"]
     function = {"first": "cudnn_{}_{}", "last": "cudnn_{}_ex_{}"}[layout]
     assert {function.format(seen, mode) for mode in ("spatial", "spatial_persistent")} <= {*names}
@@ -357,7 +358,7 @@ def test_every_dense_batch_norm_has_candidates_that_their_recipes_make_again(
 @pytest.mark.parametrize("mode", ["spatial", "spatial_persistent"])
 def test_a_pinned_mode_leaves_one_candidate(mode: Any) -> None:
     problem = NormCase(SHAPES["NCHW"], "float16", mode=mode).problem()
-    assert [each.name for each in cudnn.candidates(problem, H200)] == [f"cudnn_NCHW_{mode}"]
+    assert [each.name for each in candidates_of(cudnn, problem, H200)] == [f"cudnn_NCHW_{mode}"]
 
 
 @pytest.mark.parametrize(
@@ -374,7 +375,7 @@ def test_a_pinned_mode_leaves_one_candidate(mode: Any) -> None:
 def test_what_cudnn_does_not_take_is_refused_with_the_reason(words: str, change: dict[str, Any]) -> None:
     problem = replace(NormCase((8, 16, 5, 5)), **change).problem()
     with pytest.raises(Refusal, match=words):
-        list(cudnn.candidates(problem, H200))
+        list(candidates_of(cudnn, problem, H200))
 
 
 def test_a_candidate_must_be_prepared_first(fake: FakeCudnn) -> None:

@@ -112,10 +112,11 @@ def ready(case: NormCase) -> list[CudnnCandidate]:
     """The candidates that can run."""
     from gradkern.call import Refusal
     from gradkern.cuda.device import get_device
-    from gradkern.ops.batch_norm.cuda.cudnn import candidates
+    from gradkern.ops.batch_norm.cuda import cudnn
+    from gradkern.search.implementation import candidates_of
 
     found = []
-    for candidate in candidates(case.problem(), get_device(0)):
+    for candidate in candidates_of(cudnn, case.problem(), get_device(0)):
         try:
             candidate.prepare()
         except Refusal as unfit:
@@ -200,11 +201,11 @@ def test_very_many_images_or_channels_are_right_or_refused(
 def test_bits_repeat_and_a_rebuilt_candidate_has_the_same(
     dtype: str, layout: Any, rng: np.random.Generator, workspace: int
 ) -> None:
-    from gradkern.ops.batch_norm.cuda.cudnn import rebuild
+    from gradkern.ops.batch_norm.cuda.cudnn import build
 
     arrays = Arrays(NormCase(SHAPES["large planes"], dtype, layout), rng)
     for candidate in ready(arrays.case):
-        again = rebuild(arrays.problem, candidate.device, candidate.recipe)
+        again = build(arrays.problem, candidate.device, candidate.recipe)
         again.prepare()
         results = [arrays.run(each, workspace) for each in (candidate, candidate, candidate, again)]
         bits = [b"".join(each.tobytes() for each in result.values()) for result in results]

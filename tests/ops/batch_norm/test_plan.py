@@ -159,7 +159,7 @@ def test_our_kernel_takes_a_turn_only_for_two_launches(
 
     monkeypatch.setattr(streaming_plan, "scratch", lambda device, stream, size: (77, 4096))
     problem: Any = batch_norm._task(call(), DEVICE).sources[0]
-    search.winner = streaming.rebuild(problem.problem, DEVICE, {"launches": launches})
+    search.winner = streaming.build(problem.problem, DEVICE, {"launches": launches})
     each: Any = launch
     search.winner.plan = StreamingPlan("fake", 100, each, DEVICE, then=each if launches > 1 else None)
     search.winner.workspace = 100

@@ -17,6 +17,7 @@ from gradkern.kernels.channels import streaming_plan
 from gradkern.ops.batch_norm.cuda import streaming, sync
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.policy import Policy
+from gradkern.search.implementation import candidates_of
 
 COUNTER, WORKSPACE = 7, 1 << 20
 SUMS = ("dScale", "dBias")
@@ -76,7 +77,7 @@ def launched(candidate: channel_candidate.StreamingCandidate, outputs: int) -> l
 
 
 def test_both_passes_are_one_launch_or_two(device: Device) -> None:
-    one, two = streaming.candidates(problem("dX", *SUMS), device)
+    one, two = candidates_of(streaming, problem("dX", *SUMS), device)
     assert one.name != two.name
     for candidate, count in ((one, 1), (two, 2)):
         launches = launched(candidate, 3)
@@ -94,12 +95,12 @@ def test_both_passes_are_one_launch_or_two(device: Device) -> None:
             assert places[0] >= WORKSPACE
             assert places[-1] + 64 * 4 <= WORKSPACE + candidate.workspace
             assert min(np.diff(places)) >= 64 * 4
-        again = streaming.rebuild(problem("dX", *SUMS), device, candidate.recipe)
+        again = streaming.build(problem("dX", *SUMS), device, candidate.recipe)
         assert (again.name, len(launched(again, 3))) == (candidate.name, count)
 
 
 def test_the_ring_of_one_launch_fills_the_shared_memory_and_fits(device: Device) -> None:
-    one, two = (launched(each, 1)[0] for each in streaming.candidates(problem("dX"), device))
+    one, two = (launched(each, 1)[0] for each in candidates_of(streaming, problem("dX"), device))
     config = one.config
     blocks = config.blocks_per_processor
     assert config.held_rows > two.config.held_rows == 0
@@ -112,14 +113,14 @@ def test_the_ring_of_one_launch_fills_the_shared_memory_and_fits(device: Device)
 
 
 def test_sums_alone_are_one_pass(device: Device) -> None:
-    (candidate,) = streaming.candidates(problem("dBias"), device)
+    (candidate,) = candidates_of(streaming, problem("dBias"), device)
     (launch,) = launched(candidate, 1)
     assert (launch.config.outputs, launch.config.totals, launch.then) == ({"bias_sum"}, False, None)
 
 
 def test_channels_last_is_taken_as_it_lies(device: Device) -> None:
     data = np.empty((8, 28, 28, 64), "float16").transpose(0, 3, 1, 2)
-    one, _ = streaming.candidates(problem("dX", data=data), device)
+    one, _ = candidates_of(streaming, problem("dX", data=data), device)
     (launch,) = launched(one, 1)
     assert launch.config.columns
 
@@ -128,7 +129,7 @@ def test_channels_last_is_taken_as_it_lies(device: Device) -> None:
     "data", [np.empty((4, 8, 6, 6), "float32")[..., ::2], np.empty((0, 8, 6, 6), "float32")], ids=["gaps", "empty"]
 )
 def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device, data: np.ndarray) -> None:
-    for candidate in streaming.candidates(problem("dX", data=data), device):
+    for candidate in candidates_of(streaming, problem("dX", data=data), device):
         with pytest.raises(Refusal):
             candidate.prepare()
 

@@ -135,12 +135,15 @@ def test_a_hundred_runs_give_the_same_bits(sizes: tuple[int, ...], last: bool, l
 def test_empty_arrays_and_arrays_with_gaps_are_unfit() -> None:
     from gradkern.call import Refusal
     from gradkern.cuda.device import get_device
+    from gradkern.ops.batch_norm.cuda import streaming
     from gradkern.ops.batch_norm.cuda.problem import Problem
-    from gradkern.ops.batch_norm.cuda.streaming import candidates
+    from gradkern.search.implementation import candidates_of
 
     parameter = Tensor(np.dtype(f), (6,), (4,), 16)
     for data in (Tensor(np.dtype(f), (0, 6, 4), (96, 16, 4), 16), Tensor(np.dtype(f), (5, 6, 4), (192, 32, 8), 16)):
-        for candidate in candidates(Problem(data, data, parameter, parameter, parameter, data), get_device(0)):
+        for candidate in candidates_of(
+            streaming, Problem(data, data, parameter, parameter, parameter, data), get_device(0)
+        ):
             with pytest.raises(Refusal):
                 candidate.prepare()
 
@@ -159,7 +162,7 @@ def test_more_than_two_to_the_31_elements(last: bool, launches: int) -> None:
     from gradkern.cuda.device import activate, check, get_device
     from gradkern.cuda.scratch import scratch
     from gradkern.ops.batch_norm.cuda.problem import Problem
-    from gradkern.ops.batch_norm.cuda.streaming import rebuild
+    from gradkern.ops.batch_norm.cuda.streaming import build
 
     images, channels, length = 131_073, 4, 4096
     count, m = images * channels * length, images * length
@@ -182,7 +185,7 @@ def test_more_than_two_to_the_31_elements(last: bool, launches: int) -> None:
         # Scale, mean, 1/deviation: so that xh is 2, and dX = 4*0.5*(each - each - 2*(2*each)) = -8*each
         read = (filled(count, each), filled(count, 5.0), *(filled(channels, v, 32) for v in (4.0, 1.0, 0.5)))
         write = (filled(count, np.nan), filled(channels, np.nan, 32), filled(channels, np.nan, 32))
-        made = rebuild(
+        made = build(
             Problem(data, data, parameter, parameter, parameter, data, parameter, parameter),
             device,
             {"launches": launches},

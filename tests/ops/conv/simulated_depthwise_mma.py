@@ -13,7 +13,7 @@ from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.depthwise.mma_config import MmaConfig
 from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
-from gradkern.ops.conv.cuda.depthwise.mma_tiling import configs
+from gradkern.ops.conv.cuda.depthwise.mma_tiling import weight_configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 
 DEVICE = Device(0, (9, 0), 132, 232448)
@@ -22,7 +22,7 @@ b, h = "bfloat16", "float16"
 
 def made(case: Depthwise) -> dict[int, MmaConfig]:
     """The configs by the channels of a block."""
-    return {config.channels: config for config in configs(DepthwiseProblem.of(make(case)[0]), DEVICE)}
+    return {config.channels: config for config in weight_configs(DepthwiseProblem.of(make(case)[0]), DEVICE)}
 
 
 def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaConfig:
@@ -84,7 +84,6 @@ def test_planes_of_two_columns() -> None:
     "case",
     [
         *refused_on_tensor_cores("dW"),
-        Depthwise("dX", 2, 8, (6, 6), (3, 3), dtype=h, channels_last=True),
         Depthwise("dW", 2, 8, (6, 70), (3, 3), dtype=h, channels_last=True),
     ],
     ids=str,
@@ -94,7 +93,7 @@ def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
         made(case)
     older = Device(0, (7, 5), 40, 65536)
     with pytest.raises(Refusal, match="tensor cores"):
-        next(configs(DepthwiseProblem.of(make(same(3, 2, 8, (6, 6)))[0]), older))
+        next(weight_configs(DepthwiseProblem.of(make(same(3, 2, 8, (6, 6)))[0]), older))
 
 
 def test_long_sums_are_cut_into_runs() -> None:

@@ -18,6 +18,7 @@ from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS
 from gradkern.ops.conv.cuda import bias
 from gradkern.ops.conv.cuda.problem import BiasProblem
+from gradkern.search.implementation import candidates_of
 
 
 def tensor(array: np.ndarray) -> Tensor:
@@ -60,19 +61,19 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 )
 def test_its_kernel_compiles_and_asks_for_scratch_memory(device: Device, last: bool, dtype: str) -> None:
     dY = np.empty((8, 28, 28, 64), dtype).transpose(0, 3, 1, 2) if last else np.empty((8, 64, 28, 28), dtype)
-    (candidate,) = bias.candidates(problem(dY), device)
+    (candidate,) = candidates_of(bias, problem(dY), device)
     candidate.prepare()
     assert candidate.plan is not None
     launched: Any = candidate.plan.launch
     assert launched.given == ["D", "bias_sum", "partial", "counter"]
     assert launched.compiled.spilled == 0
     assert candidate.workspace >= 64 * 4
-    assert bias.rebuild(problem(dY), device, candidate.recipe).name == candidate.name
+    assert bias.build(problem(dY), device, candidate.recipe).name == candidate.name
 
 
 def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device) -> None:
     for dY in (np.empty((4, 8, 6, 6), "float32")[..., ::2], np.empty((0, 8, 6, 6), "float32")):
-        (candidate,) = bias.candidates(problem(dY), device)
+        (candidate,) = candidates_of(bias, problem(dY), device)
         with pytest.raises(Refusal):
             candidate.prepare()
 
@@ -80,4 +81,4 @@ def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device) -> None
 def test_other_gradients_are_unfit(device: Device) -> None:
     dY = tensor(np.empty((2, 4, 3), "float32"))
     with pytest.raises(Refusal, match="dB"):
-        next(bias.candidates(conv_problem("dX", dY, dY, dY), device))
+        next(candidates_of(bias, conv_problem("dX", dY, dY, dY), device))

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.gpu
 def test_the_sums_of_every_channel(dtype: str, last: bool, shape: tuple[int, ...]) -> None:
     from gradkern.cuda.device import activate, get_device
     from gradkern.cuda.scratch import scratch
-    from gradkern.ops.conv.cuda.bias import candidates
+    from gradkern.ops.conv.cuda import bias
+    from gradkern.search.implementation import candidates_of
 
     stored = (shape[0], *shape[2:], shape[1]) if last else shape
     held, out = Guarded((1, int(np.prod(stored))), dtype), Guarded((shape[1],), dtype)
@@ -30,7 +31,7 @@ def test_the_sums_of_every_channel(dtype: str, last: bool, shape: tuple[int, ...
 
     tensors = [Tensor(each.dtype, each.shape, each.strides, 16) for each in (dY, out.array)]
     device = get_device(0)
-    (candidate,) = candidates(BiasProblem(tensors[0], tensors[1]), device)
+    (candidate,) = candidates_of(bias, BiasProblem(tensors[0], tensors[1]), device)
     with activate(device):
         there, result = OnDevice(held), OnDevice(out)
         candidate.prepare()

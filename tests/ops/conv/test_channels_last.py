@@ -25,6 +25,7 @@ from gradkern.ops.conv.cuda import plan as conv_plan
 from gradkern.ops.conv.cuda.channels_last import ChannelsLastCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note
+from gradkern.search.implementation import ModuleImplementation, candidates_of
 from gradkern.strides import channels_last as is_channels_last
 
 DEVICE = Device(0, (9, 0), 132, 232448)
@@ -162,33 +163,35 @@ def test_it_is_a_source_where_tensor_cores_want_another_order(
 def test_a_recipe_of_another_problem_is_refused(dtype: str, layout: Any) -> None:
     problem = Case("dX", IMAGES, dtype, layout).problem()
     with pytest.raises(Refusal, match="channels-last"):
-        channels_last.rebuild(problem, DEVICE, {"layout": "NCHW", "engine": 1, "knobs": []})
+        channels_last.build(problem, DEVICE, {"layout": "NCHW", "engine": 1, "knobs": []})
     with pytest.raises(Refusal, match="channels-last"):
-        next(channels_last.candidates(problem, DEVICE))
+        next(candidates_of(channels_last, problem, DEVICE))
 
 
 def test_a_dry_run_asks_for_the_kernels_of_the_copies() -> None:
     problem = Case("dW", IMAGES, "float16").problem()
     with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
-        (candidate,) = channels_last.candidates(problem, device)
+        (candidate,) = candidates_of(channels_last, problem, device)
         candidate.prepare()
     assert {each.module for each in device.specs} == {"gradkern.cuda.device_code.strided_copy"}
 
 
 def test_a_kernel_for_few_channels_stands_between_copies_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is made again from its recipe, and by its name."""
-    monkeypatch.setattr(channels_last.cudnn, "candidates", lambda problem, device: iter(()))
+    monkeypatch.setattr(channels_last.cudnn, "configs", lambda problem, device: iter(()))
+    monkeypatch.setattr(channels_last, "_MOST", 0)
     problem = Case("dW", Geometry((2, 3, 12, 12), (8, 3, 3, 3)), "float16").problem()
-    (candidate,) = channels_last.candidates(problem, DEVICE)
+    source = ModuleImplementation("channels_last", channels_last, problem, DEVICE)
+    candidate: Any
+    (candidate,) = source.candidates()
     assert candidate.name == "channels_last_few_channels"
-    rebuilt = channels_last.rebuild(problem, DEVICE, candidate.recipe)
-    for again in (rebuilt, channels_last.named(problem, DEVICE, candidate.name)):
+    for again in (source.build(candidate.recipe), source.named(candidate.name)):
         assert isinstance(again, ChannelsLastCandidate)
         inside: list[Any] = [again.inner, candidate.inner]
         assert (again.name, inside[0].config) == (candidate.name, inside[1].config)
     with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
-        for each in channels_last.candidates(problem, device):
+        for each in candidates_of(channels_last, problem, device):
             each.prepare()
     assert "gradkern.ops.conv.cuda.few_channels.kernel" in {each.module for each in device.specs}
     other = Case("dW", Geometry((2, 3, 12, 12), (20, 3, 3, 3)), "float16").problem()  # no vectors of 8 filters
-    assert list(channels_last.candidates(other, DEVICE)) == []
+    assert ModuleImplementation("channels_last", channels_last, other, DEVICE).supports() is not None

@@ -15,6 +15,7 @@ from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, parameters
 from helpers.depthwise import Depthwise, make
 
 from gradkern.cuda.device import Device
+from gradkern.search.implementation import candidates_of
 
 pytestmark = pytest.mark.thorough
 
@@ -54,9 +55,9 @@ def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     """expected: of products, of two steps, and once more as half of the warps make them at another time."""
     from gradkern.ops.conv.cuda.depthwise.mma_config import STEP_ROWS, WARP_CHANNELS
     from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
-    from gradkern.ops.conv.cuda.depthwise.mma_tiling import configs
+    from gradkern.ops.conv.cuda.depthwise.mma_tiling import weight_configs
 
-    config, made = first_config(MMA_CASES[index], capability, configs, build)
+    config, made = first_config(MMA_CASES[index], capability, weight_configs, build)
     return {**made, "expected": 2 * STEP_ROWS * WARP_CHANNELS * config.taps[0]}
 
 
@@ -133,21 +134,21 @@ def test_on_tensor_cores_every_product_is_one_instruction_and_all_stays_in_regis
 def test_candidates_are_made_again_from_what_the_store_keeps_of_them() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     from gradkern.call import Refusal
-    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates, mma_output_candidates
+    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
 
     device = Device(0, (9, 0), 132, SHARED_MEMORY[9, 0])
     for case, module, number in (
         (CASES[12], candidates, 3),  # one of them without vectors around channels
         (CASES[14], candidates, 2),
         (MMA_CASES[1], candidates, 3),
-        (OUTPUT_CASES[0], mma_output_candidates, 2),
+        (OUTPUT_CASES[0], mma_candidates, 2),
         (MMA_CASES[1], mma_candidates, 2),
     ):
         problem = make(case)[0]
-        found = list(module.candidates(problem, device))
+        found = list(candidates_of(module, problem, device))
         assert len({each.name for each in found}) == number
         for each in found:
-            again = module.rebuild(problem, device, json.loads(json.dumps(each.recipe)))
+            again = module.build(problem, device, json.loads(json.dumps(each.recipe)))
             assert (again.name, again.config) == (each.name, each.config)
     with pytest.raises(Refusal, match="64 channels"):
-        mma_candidates.rebuild(problem, device, {"channels": 64})
+        mma_candidates.build(problem, device, {"channels": 64})

@@ -18,6 +18,7 @@ from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.gemm import candidates
 from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep
 from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
+from gradkern.search.implementation import candidates_of
 
 pytestmark = pytest.mark.thorough
 
@@ -39,7 +40,7 @@ def configs(capability: tuple[int, int]) -> set[Im2colConfig]:
     for shape in SHAPES if most else SHAPES[:2]:
         for dtype in types if shape.group == 1 else types[-1:]:
             for gradient in ("dX", "dW"):
-                made = candidates.candidates(setting(shape, gradient, dtype).problem, device)
+                made = candidates_of(candidates, setting(shape, gradient, dtype).problem, device)
                 steps = (step for each in made for step in each.program.steps)
                 found |= {step.config for step in steps if isinstance(step, Im2colStep)}
     return found

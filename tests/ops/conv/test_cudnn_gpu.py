@@ -96,10 +96,10 @@ def ready(problem: Problem, module: str = "cudnn") -> list[CudnnCandidate]:
     """The candidates that can run; those that add up in less than float32 are never chosen, and left out."""
     from gradkern.call import Refusal
     from gradkern.cuda.device import get_device
+    from gradkern.search.implementation import candidates_of
 
     found = []
-    candidates = import_module(f"gradkern.ops.conv.cuda.{module}").candidates
-    for candidate in candidates(problem, get_device(0)):
+    for candidate in candidates_of(import_module(f"gradkern.ops.conv.cuda.{module}"), problem, get_device(0)):
         try:
             candidate.prepare()
         except Refusal:
@@ -163,12 +163,12 @@ def test_large_float32_numbers_do_not_overflow(gradient: Any, rng: np.random.Gen
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_bits_repeat_and_a_rebuilt_candidate_has_the_same(dtype: str, rng: np.random.Generator, workspace: int) -> None:
-    from gradkern.ops.conv.cuda.cudnn import rebuild
+    from gradkern.ops.conv.cuda.cudnn import build
 
     arrays = Arrays(Case("dW", GEOMETRIES["3x3"], dtype, "last"), rng)
     for candidate in ready(arrays.problem):
         if "nondeterministic" not in candidate.notes:
-            again = rebuild(arrays.problem, candidate.device, candidate.recipe)
+            again = build(arrays.problem, candidate.device, candidate.recipe)
             again.prepare()
             results = [arrays.run(each, workspace).tobytes() for each in (candidate, candidate, again)]
             assert results[0] == results[1] == results[2], candidate.name

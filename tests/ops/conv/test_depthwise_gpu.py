@@ -22,14 +22,12 @@ def run(case: Depthwise, times: int = 1, on_tensor_cores: bool = False) -> list[
     """The output of every candidate, each checked."""
     from gradkern.cuda.device import activate, get_device
     from gradkern.cuda.scratch import scratch
-    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates, mma_output_candidates
+    from gradkern.ops.conv.cuda.depthwise import candidates, mma_candidates
+    from gradkern.search.implementation import candidates_of
 
     results = []
     device = get_device(0)
-    module = candidates
-    if on_tensor_cores:
-        module = mma_candidates if case.gradient == "dW" else mma_output_candidates
-    for candidate in module.candidates(make(case)[0], device):
+    for candidate in candidates_of(mma_candidates if on_tensor_cores else candidates, make(case)[0], device):
         _, arrays, out, expected = make(case)
         output = {"dX": "X", "dW": "W", "Y": "dY"}[case.gradient]
         with activate(device):

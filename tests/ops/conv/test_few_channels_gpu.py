@@ -20,11 +20,12 @@ def run(case: FewChannels, times: int = 1) -> np.ndarray:
     """dW, checked."""
     from gradkern.cuda.device import activate, get_device
     from gradkern.cuda.scratch import scratch
-    from gradkern.ops.conv.cuda.few_channels.candidates import candidates
+    from gradkern.ops.conv.cuda.few_channels import candidates
+    from gradkern.search.implementation import candidates_of
 
     device = get_device(0)
     problem, arrays, out, expected = make(case)
-    (candidate,) = candidates(problem, device)
+    (candidate,) = candidates_of(candidates, problem, device)
     with activate(device):
         there = {name: OnDevice(each) for name, each in arrays.items()}
         candidate.prepare()

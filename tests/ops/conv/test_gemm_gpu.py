@@ -64,13 +64,15 @@ class Running:
 def all_of(shape: Shape, gradient: str, dtype: str, offset: int = 0) -> int:
     """Run every candidate twice; how many there were."""
     from gradkern.cuda.device import activate, get_device
-    from gradkern.ops.conv.cuda.gemm.candidates import candidates, rebuild
+    from gradkern.ops.conv.cuda.gemm import candidates
+    from gradkern.ops.conv.cuda.gemm.candidates import build
+    from gradkern.search.implementation import candidates_of
 
     with activate(get_device(0)):
-        names = list(candidates(setting(shape, gradient, dtype, offset=offset).problem, get_device(0)))
+        names = list(candidates_of(candidates, setting(shape, gradient, dtype, offset=offset).problem, get_device(0)))
         for each in names:
             given = setting(shape, gradient, dtype, offset=offset)
-            running = Running(given, rebuild(given.problem, get_device(0), each.recipe))
+            running = Running(given, build(given.problem, get_device(0), each.recipe))
             running()
             first = running.result()
             if "tf32" in each.notes:
@@ -116,11 +118,11 @@ def test_a_call_can_be_captured_and_replayed() -> None:
     from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device
-    from gradkern.ops.conv.cuda.gemm.candidates import rebuild
+    from gradkern.ops.conv.cuda.gemm.candidates import build
 
     with activate(get_device(0)):
         given = setting(SHAPES[4], "dX", "float32")
-        running = Running(given, rebuild(given.problem, get_device(0), {"kind": "columns", "slice_bytes": 1 << 18}))
+        running = Running(given, build(given.problem, get_device(0), {"kind": "columns", "slice_bytes": 1 << 18}))
         capture = Capture(mode="THREAD_LOCAL")
         running(capture.stream)  # makes this thread's handle
         check(driver.cuStreamSynchronize(capture.stream), "waiting")
@@ -139,7 +141,8 @@ def test_more_than_2_to_the_31_elements() -> None:
 
     from gradkern.call import Tensor
     from gradkern.cuda.device import activate, get_device
-    from gradkern.ops.conv.cuda.gemm.candidates import candidates
+    from gradkern.ops.conv.cuda.gemm import candidates
+    from gradkern.search.implementation import candidates_of
 
     images, channels, length = 3, 64, 11_200_001
     X = torch.randn(images, channels, length, device="cuda", dtype=torch.float16)
@@ -162,7 +165,7 @@ def test_more_than_2_to_the_31_elements() -> None:
                     seen[:, tap] = X[image, :, place + tap - 1].double()
         dW: Any = sum(dY[image, :, place].double()[:, None, None] * seen for (image, place), seen in padded.items())
         for gradient, inputs, output in (("dW", (dY, X), W.clone()), ("dX", (dY, W), torch.empty_like(X))):
-            for each in candidates(replace(problem, gradient=gradient), get_device(0)):
+            for each in candidates_of(candidates, replace(problem, gradient=gradient), get_device(0)):
                 each.prepare()
                 scratch = torch.full((each.workspace + 256,), 255, device="cuda", dtype=torch.uint8)
                 output.fill_(float("nan"))

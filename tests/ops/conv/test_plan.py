@@ -172,15 +172,15 @@ def test_kernels_for_depthwise_convolutions_are_tried_first_and_only_there(searc
     conv.plan(call(X=(2, 1, 6, 5), W=(8, 1, 3, 3), outputs=("dX",)))
     names = [[source.name for source in task.sources] for task in search.tasks if task.kind != "ConvGrad streams"]
     others = ["cudnn", "gemm"]
-    dX, dW = ["depthwise", "depthwise_mma_output", *others], ["depthwise_mma", "depthwise", *others]
+    dX, dW = ["depthwise", "depthwise_mma", *others], ["depthwise_mma", "depthwise", *others]
     assert names == [dX, dW, [*others, "channels_last"], [*others, "channels_last"]]
 
 
 @pytest.mark.parametrize(
     ("images", "size", "taps", "first"),
     [
-        (64, 56, 7, "depthwise_mma_output"),
-        (64, 28, 5, "depthwise_mma_output"),
+        (64, 56, 7, "depthwise_mma"),
+        (64, 28, 5, "depthwise_mma"),
         (64, 28, 3, "depthwise"),
         (64, 7, 7, "depthwise"),
         (1, 28, 5, "depthwise"),
@@ -370,7 +370,7 @@ def test_a_forward_pass_is_one_problem_of_its_inputs_with_or_without_a_bias(sear
     assert [task.kind for task in search.tasks] == kinds
     assert [task.terms for task in search.tasks] == [37, 37]
     conv.plan(forward(True, W=(4, 1, 3, 3), group=4))
-    names = ["depthwise", "depthwise_mma_output", "cudnn", "gemm"]
+    names = ["depthwise", "depthwise_mma", "cudnn", "gemm"]
     assert [each.name for each in search.tasks[-1].sources] == names
 
 

@@ -25,7 +25,7 @@ from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search.candidate import Note
 from gradkern.strides import is_dense
 
-__all__ = ["CudnnCandidate", "candidates", "rebuild", "version"]
+__all__ = ["CudnnCandidate", "build", "configs", "version"]
 
 _INPUTS = {"dY": "dY", "X": "X", "Scale": "scale", "saved_mean": "mean", "saved_inv_std": "inv_std"}
 _OUTPUTS = ("dX", "dScale", "dBias")
@@ -117,8 +117,8 @@ class CudnnCandidate:
             launch([each for place, copy in vectors for each in (workspace + copy, arrays[place])], stream)
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
-    """Every candidate once. Raises Refusal if cuDNN cannot describe the arrays, or for more than the plain gradient."""
+def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
+    """Functions and modes. Raises Refusal if cuDNN cannot describe the arrays, or for more than the plain gradient."""
     if not problem.plain:
         raise Refusal("it has no activation, second gradient or residual here")
     modes = list(BATCH_NORM_MODES) if problem.mode == "auto" else [problem.mode]
@@ -126,19 +126,18 @@ def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
         modes.remove("spatial")
     for layout in _layouts(problem):
         for mode in reversed(modes):  # the persistent mode is usually faster
-            function = (Extended if layout.last else Plain)(problem, device, layout, mode)
-            yield CudnnCandidate(problem, device, function)
+            yield {"route": (Extended if layout.last else Plain).kind, "layout": layout.name, "mode": mode}
 
 
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
-    """A candidate from its recipe. Raises Refusal if this cuDNN or this device does not take it."""
-    layout = next((layout for layout in _layouts(problem) if layout.name == recipe["layout"]), None)
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> CudnnCandidate:
+    """The candidate of a config. Raises Refusal if this cuDNN or this device does not take it."""
+    layout = next((layout for layout in _layouts(problem) if layout.name == config["layout"]), None)
     if layout is None:
-        raise Refusal(f"the arrays have no layout {recipe['layout']!r}")
-    kind = {each.kind: each for each in (Plain, Extended)}.get(recipe["route"])
+        raise Refusal(f"the arrays have no layout {config['layout']!r}")
+    kind = {each.kind: each for each in (Plain, Extended)}.get(config["route"])
     if kind is None:
-        raise Refusal(f"cuDNN's {recipe['route']} is not used for batch norms")
-    return CudnnCandidate(problem, device, kind(problem, device, layout, recipe["mode"]))
+        raise Refusal(f"cuDNN's {config['route']} is not used for batch norms")
+    return CudnnCandidate(problem, device, kind(problem, device, layout, config["mode"]))
 
 
 def version() -> str:

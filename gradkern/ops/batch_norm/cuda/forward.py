@@ -16,8 +16,9 @@ from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda.forward_reference import elements
 from gradkern.ops.batch_norm.cuda.plan import BatchNormPlan
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem
+from gradkern.search.implementation import ModuleImplementation
 from gradkern.search.store import SearchResult
-from gradkern.search.task import ModuleSource, Task
+from gradkern.search.task import Task
 from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
@@ -98,6 +99,6 @@ def _task(call: Call, device: Device) -> Task:
         inputs=tuple(call.inputs.values()),
         outputs=tuple(call.outputs.values()),
         terms=problem.elements,
-        sources=(ModuleSource("streaming", "gradkern.ops.batch_norm.cuda.forward_streaming", problem, device),),
+        sources=(ModuleImplementation("streaming", "gradkern.ops.batch_norm.cuda.forward_streaming", problem, device),),
         reference=partial(elements, problem),
     )

@@ -10,7 +10,7 @@ from gradkern.cuda.device import Device
 from gradkern.kernels.channels.streaming_candidate import StreamingCandidate
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem
 
-__all__ = ["OWN_KERNELS", "candidates", "rebuild"]
+__all__ = ["OWN_KERNELS", "build", "configs"]
 
 OWN_KERNELS = True
 
@@ -22,22 +22,22 @@ _NAMES = {  # contract name -> the kernel's
 }
 
 
-def candidates(problem: ForwardProblem, device: Device) -> Iterator[StreamingCandidate]:
+def configs(problem: ForwardProblem, device: Device) -> Iterator[Mapping[str, Any]]:
     """The kernel in one launch, and, if it has two passes, in two."""
-    yield rebuild(problem, device, {"launches": 1})
+    yield {"launches": 1}
     if "Y" in dict(problem.wanted):
-        yield rebuild(problem, device, {"launches": 2})
+        yield {"launches": 2}
 
 
-def rebuild(problem: ForwardProblem, device: Device, recipe: Mapping[str, Any]) -> StreamingCandidate:
-    """The candidate with this recipe."""
-    launches = recipe["launches"]
+def build(problem: ForwardProblem, device: Device, config: Mapping[str, Any]) -> StreamingCandidate:
+    """The candidate of a config."""
+    launches = config["launches"]
     bits = "<q" if problem.X.dtype.name == "float64" else "<i"
     values = {"epsilon": problem.epsilon, "momentum": problem.momentum, "correction": problem.correction}
     return StreamingCandidate(
         f"streaming_{launches}_launches" if launches > 1 else "streaming_1_launch",
         "gradkern streaming",
-        recipe,
+        config,
         device,
         dict(problem.given),
         dict(problem.wanted),

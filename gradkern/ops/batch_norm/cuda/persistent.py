@@ -16,9 +16,9 @@ from gradkern.kernels.channels.channels_last_plan import channels_last_plan, fit
 from gradkern.kernels.channels.persistent_plan import Named, persistent_plan, resident_configs
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
-from gradkern.search.candidate import Note, with_recipe
+from gradkern.search.candidate import Note
 
-__all__ = ["OWN_KERNELS", "PersistentCandidate", "candidates", "comes_first", "rebuild"]
+__all__ = ["OWN_KERNELS", "PersistentCandidate", "build", "comes_first", "configs"]
 
 OWN_KERNELS = True
 _TRIED = 2
@@ -28,11 +28,11 @@ _LEAST_PLANE = 128
 _CERTAIN = 1.25  # predicted ratio of the streaming kernel's time, at least, for channels-last arrays: a safety margin
 
 
-def candidates(problem: Problem, device: Device) -> list[PersistentCandidate]:
-    """The kernel for the order of the array, in the fastest predicted configs. Raises Refusal, with the reasons, if
+def configs(problem: Problem, device: Device) -> list[Mapping[str, Any]]:
+    """Of the kernel for the order of the array, the fastest predicted configs. Raises Refusal, with the reasons, if
     there is none.
     """
-    return _fitting(problem, device)[:_TRIED]
+    return [each.recipe for each in _fitting(problem, device)[:_TRIED]]
 
 
 def comes_first(problem: Problem, device: Device) -> bool:
@@ -44,9 +44,12 @@ def comes_first(problem: Problem, device: Device) -> bool:
     return first.should_be_faster
 
 
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> PersistentCandidate:
-    """The candidate with this recipe."""
-    return with_recipe(_fitting(problem, device), recipe, f"no channel fits {recipe['cluster_size']} blocks")
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> PersistentCandidate:
+    """The candidate of a config. Raises Refusal if it does not fit."""
+    for each in _fitting(problem, device):
+        if each.recipe == config:
+            return each
+    raise Refusal(f"no channel fits {config['cluster_size']} blocks")
 
 
 class PersistentCandidate:

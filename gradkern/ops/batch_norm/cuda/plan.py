@@ -20,10 +20,11 @@ from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
 from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.search.implementation import ModuleImplementation
 from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.store import SearchResult
 from gradkern.search.streams import BoundCandidate
-from gradkern.search.task import ModuleSource, Task
+from gradkern.search.task import Task
 from gradkern.search.tuner import Choice, candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
@@ -115,6 +116,8 @@ def _task(call: Call, device: Device) -> Task:
         inputs=problem.inputs,
         outputs=problem.outputs,
         terms=problem.elements,
-        sources=tuple(ModuleSource(name, f"gradkern.ops.batch_norm.cuda.{name}", problem, device) for name in modules),
+        sources=tuple(
+            ModuleImplementation(name, f"gradkern.ops.batch_norm.cuda.{name}", problem, device) for name in modules
+        ),
         reference=partial(elements, problem),
     )

@@ -13,26 +13,26 @@ from gradkern.kernels.channels.streaming_candidate import StreamingCandidate
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 
-__all__ = ["OWN_KERNELS", "candidates", "rebuild"]
+__all__ = ["OWN_KERNELS", "build", "configs"]
 
 OWN_KERNELS = True
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[StreamingCandidate]:
+def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
     """The kernel in one launch, and, if it has two passes, in two."""
-    yield rebuild(problem, device, {"launches": 1})
+    yield {"launches": 1}
     if problem.dX is not None:
-        yield rebuild(problem, device, {"launches": 2})
+        yield {"launches": 2}
 
 
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> StreamingCandidate:
-    """The candidate with this recipe."""
-    launches = recipe["launches"]
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> StreamingCandidate:
+    """The candidate of a config."""
+    launches = config["launches"]
     name = f"streaming_{launches}_launches" if launches > 1 else "streaming_1_launch"
     return StreamingCandidate(
         name,
         "gradkern streaming",
-        recipe,
+        config,
         device,
         problem.given,
         problem.wanted,

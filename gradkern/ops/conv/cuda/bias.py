@@ -1,8 +1,8 @@
-"""The candidate for dB: sums of dY over images and positions, by the streaming kernel of batch norms."""
+"""The implementation of dB: sums of dY over images and positions, by the streaming kernel of batch norms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gradkern.call import Refusal
@@ -10,20 +10,20 @@ from gradkern.cuda.device import Device
 from gradkern.kernels.channels.streaming_candidate import StreamingCandidate
 from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
 
-__all__ = ["OWN_KERNELS", "candidates", "rebuild"]
+__all__ = ["OWN_KERNELS", "build", "configs"]
 
 OWN_KERNELS = True
 
 
-def candidates(problem: Problem | BiasProblem, device: Device) -> Iterator[StreamingCandidate]:
+def configs(problem: Problem | BiasProblem, device: Device) -> tuple[Mapping[str, Any], ...]:
+    """There is only one."""
+    return ({},)
+
+
+def build(problem: Problem | BiasProblem, device: Device, config: Mapping[str, Any]) -> StreamingCandidate:
     """The kernel for this problem. Raises Refusal if there is none."""
-    yield rebuild(problem, device, {})
-
-
-def rebuild(problem: Problem | BiasProblem, device: Device, recipe: Mapping[str, Any]) -> StreamingCandidate:
-    """The candidate with this recipe: there is only one."""
     if not isinstance(problem, BiasProblem):
         raise Refusal("channel sums are dB")
     names = {"dY": "D", "dB": "bias_sum"}
     inputs, outputs = {"dY": problem.dY}, {"dB": problem.dB}
-    return StreamingCandidate("channel_sums", "gradkern channel sums", recipe, device, inputs, outputs, names)
+    return StreamingCandidate("channel_sums", "gradkern channel sums", config, device, inputs, outputs, names)

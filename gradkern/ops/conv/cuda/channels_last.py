@@ -8,7 +8,6 @@ channels, may gain more than they cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -24,8 +23,9 @@ from gradkern.ops.conv.cuda.few_channels import candidates as few_channels
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Candidate, Note
 from gradkern.search.dry_run import Untried
+from gradkern.search.implementation import candidates_of
 
-__all__ = ["OWN_KERNELS", "ChannelsLastCandidate", "candidates", "named", "rebuild", "variations", "version"]
+__all__ = ["OWN_KERNELS", "ChannelsLastCandidate", "build", "configs", "named", "variations", "version"]
 
 OWN_KERNELS = True
 
@@ -74,45 +74,42 @@ class ChannelsLastCandidate:
             launch((written[place], outputs[place]), stream)
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[ChannelsLastCandidate]:
-    """gradkern's own kernel, if there is one, and the most promising of cuDNN's engines for tensor cores. Raises
+def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
+    """Of gradkern's own kernel, if there is one, and of the most promising of cuDNN's engines for tensor cores. Raises
     Refusal if nothing would be copied, or if tensor cores do not have the type.
     """
     laid = _laid(problem)
-    if laid.of_few_channels:
-        with suppress(Refusal):
-            yield ChannelsLastCandidate(problem, device, few_channels.candidate(laid, device))
+    if laid.of_few_channels and few_channels.supports(laid, device) is None:
+        yield from few_channels.configs(laid, device)
     if isinstance(device, DryRunDevice):  # it only collects the copies' kernels: cuDNN may be missing
-        yield ChannelsLastCandidate(problem, device, Untried())
+        yield Untried.recipe
         return
-    found = cudnn.candidates(laid, device)
+    found = candidates_of(cudnn, laid, device)
     if problem.dtype == "float32":
         found = (each for each in found if "tf32" in each.notes)
-    yield from (ChannelsLastCandidate(problem, device, each) for each in islice(found, _MOST))
+    yield from (each.recipe for each in islice(found, _MOST))
 
 
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> ChannelsLastCandidate:
-    """A candidate from its inner candidate's recipe. Raises Refusal if this cuDNN or this device does not take it."""
-    module = few_channels if "kernel" in recipe else cudnn
-    return ChannelsLastCandidate(problem, device, module.rebuild(_laid(problem), device, recipe))
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> ChannelsLastCandidate:
+    """A candidate from its inner candidate's config. Raises Refusal if this cuDNN or this device does not take it."""
+    laid = _laid(problem)
+    if "kernel" in config:
+        return ChannelsLastCandidate(problem, device, few_channels.build(laid, device, config))
+    inner = Untried() if isinstance(device, DryRunDevice) else cudnn.build(laid, device, config)
+    return ChannelsLastCandidate(problem, device, inner)
 
 
-def named(problem: Problem, device: Device, name: str) -> ChannelsLastCandidate | None:
-    """A candidate by its name. Raises Refusal if this cuDNN or this device does not take it."""
-    if not name.startswith(_PREFIX):
-        return None
-    inside = name.removeprefix(_PREFIX)
-    if inside == few_channels.NAME:
-        return ChannelsLastCandidate(problem, device, few_channels.candidate(_laid(problem), device))
-    inner = cudnn.named(_laid(problem), device, inside)
-    return None if inner is None else ChannelsLastCandidate(problem, device, inner)
+def named(problem: Problem, device: Device, name: str) -> Mapping[str, Any] | None:
+    """The config of an inner candidate's name."""
+    inner = name.removeprefix(_PREFIX)
+    if inner == name or inner == few_channels.NAME:
+        return None if inner == name else {"kernel": inner}
+    return cudnn.named(_laid(problem), device, inner)
 
 
-def variations(candidate: ChannelsLastCandidate) -> Iterator[ChannelsLastCandidate]:
+def variations(problem: Problem, device: Device, config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The candidate's engine with other knobs."""
-    if isinstance(candidate.inner, cudnn.CudnnCandidate):
-        for each in cudnn.variations(candidate.inner):
-            yield ChannelsLastCandidate(candidate.problem, candidate.device, each)
+    return iter(()) if "kernel" in config else cudnn.variations(_laid(problem), device, config)
 
 
 def _laid(problem: Problem) -> Problem:

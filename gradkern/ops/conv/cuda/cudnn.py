@@ -29,7 +29,7 @@ from gradkern.ops.conv.geometry import Axes, Geometry
 from gradkern.search.candidate import Note
 from gradkern.strides import channels_last, is_dense
 
-__all__ = ["CudnnCandidate", "candidates", "named", "rebuild", "variations", "version"]
+__all__ = ["CudnnCandidate", "build", "configs", "named", "variations", "version"]
 
 _LAYOUTS = {  # rank of the problem -> layout -> where its tensors get an axis of one element
     1: {"NCL": None, "NC1L": 2, "NCL1": 3},
@@ -83,11 +83,7 @@ class CudnnCandidate:
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        return {
-            "layout": self.layout,
-            "engine": self.config.engine,
-            "knobs": [list(each) for each in self.config.knobs],
-        }
+        return _recipe(self.layout, self.config)
 
     def prepare(self) -> None:
         """Finish the plan. Raises Refusal with cuDNN's message."""
@@ -109,55 +105,48 @@ class CudnnCandidate:
         self._plan(inputs + outputs, workspace, stream)
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[CudnnCandidate]:
-    """Every candidate once: those of heuristics A and B, all engines without knobs, the fallbacks; last those that
-    compile, a tenth of a second or more each.
-
-    Raises Refusal, with cuDNN's message, if it has none.
+def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
+    """Every config once: those of heuristics A and B, all engines without knobs, the fallbacks. Raises Refusal, with
+    cuDNN's message, if it has none.
     """
     refusals: dict[str, None] = {}
-    compiled: list[CudnnCandidate] = []
     found = False
     for layout, config in _in_turn(_proposals(problem, device, refusals)):
-        try:
-            candidate = _candidate(problem, device, layout, config)
-        except (CudnnError, Refusal) as refusal:
-            refusals[str(refusal)] = None
-            continue
         found = True
-        if "compiles" in candidate.notes:
-            compiled.append(candidate)
-        else:
-            yield candidate
-    yield from compiled
+        yield _recipe(layout, config)
     if not found:
         raise Refusal("; ".join(refusals) or "cuDNN has no engine for it")
 
 
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> CudnnCandidate:
-    """A candidate from its recipe. Raises Refusal if this cuDNN or this device does not take it."""
-    config = Config(recipe["engine"], tuple((type_, value) for type_, value in recipe["knobs"]))
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> CudnnCandidate:
+    """The candidate of a config. Raises Refusal if this cuDNN or this device does not take it."""
     try:
-        return _candidate(problem, device, recipe["layout"], config)
+        return _candidate(problem, device, config["layout"], _config(config))
     except CudnnError as error:
         raise Refusal(str(error)) from error
 
 
-def named(problem: Problem, device: Device, name: str) -> CudnnCandidate | None:
-    """A candidate by its name. Raises Refusal if this cuDNN or this device does not take it."""
+def named(problem: Problem, device: Device, name: str) -> Mapping[str, Any] | None:
+    """The config of a candidate's name."""
     library, _, rest = name.partition("_")
     layout, _, rest = rest.partition("_")
     config = Config.named(rest)
-    if library != "cudnn" or config is None or layout not in _layouts(problem):
-        return None
-    return rebuild(problem, device, {"layout": layout, "engine": config.engine, "knobs": config.knobs})
+    return None if library != "cudnn" or config is None or layout not in _layouts(problem) else _recipe(layout, config)
 
 
-def variations(candidate: CudnnCandidate) -> Iterator[CudnnCandidate]:
-    """The candidate's engine with other knobs: all valid choices that differ in one knob, then in two."""
-    problem, device, layout = candidate.problem, candidate.device, candidate.layout
-    for config in engine.variations(_graph(problem, layout), description(device), candidate.config):
-        yield _candidate(problem, device, layout, config)
+def variations(problem: Problem, device: Device, config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The engine with other knobs: all valid choices that differ in one knob, then in two."""
+    layout = config["layout"]
+    for each in engine.variations(_graph(problem, layout), description(device), _config(config)):
+        yield _recipe(layout, each)
+
+
+def _recipe(layout: str, config: Config) -> Mapping[str, Any]:
+    return {"layout": layout, "engine": config.engine, "knobs": [list(each) for each in config.knobs]}
+
+
+def _config(recipe: Mapping[str, Any]) -> Config:
+    return Config(recipe["engine"], tuple((type_, value) for type_, value in recipe["knobs"]))
 
 
 def version() -> str:

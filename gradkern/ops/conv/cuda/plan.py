@@ -20,10 +20,11 @@ from gradkern.cuda.rows import device_of
 from gradkern.ops.conv.cuda.problem import BiasProblem, ForwardProblem, Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
+from gradkern.search.implementation import Implementation, ModuleImplementation
 from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.store import SearchResult
-from gradkern.search.streams import BoundCandidate, StreamsCandidate, StreamsSource, worth_two
-from gradkern.search.task import ModuleSource, Source, Task
+from gradkern.search.streams import BoundCandidate, StreamsCandidate, StreamsImplementation, worth_two
+from gradkern.search.task import Task
 from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
@@ -37,7 +38,6 @@ _MODULES = {  # by their names in the store
     "cudnn": "cudnn",
     "depthwise": "depthwise.candidates",
     "depthwise_mma": "depthwise.mma_candidates",
-    "depthwise_mma_output": "depthwise.mma_output_candidates",
     "few_channels": "few_channels.candidates",
     "gemm": "gemm.candidates",
     "channels_last": "channels_last",
@@ -153,20 +153,19 @@ def _kind(problem: Problem | BiasProblem) -> str:
     return " ".join(words)
 
 
-def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Source, ...]:
+def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Implementation, ...]:
     """The sources of candidates for the gradient, the most promising first."""
     if isinstance(problem, BiasProblem):
         names = ["bias"]
     elif problem.geometry.group > 1 and problem.geometry.channels == 1:  # each channel has its own filters
         names = ["depthwise", "cudnn", "gemm"]
-        if problem.gradient == "dW":
-            names = ["depthwise_mma", *names]
-        else:
-            names.insert(0 if problem.of_many_taps else 1, "depthwise_mma_output")
+        names.insert(0 if problem.gradient == "dW" or problem.of_many_taps else 1, "depthwise_mma")
     else:
         names, copies = ["cudnn", "gemm"], ["channels_last"] * (problem.channels_last != problem)
         names = ["few_channels", *copies, *names] if problem.of_few_channels else [*names, *copies]
-    return tuple(ModuleSource(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
+    return tuple(
+        ModuleImplementation(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names
+    )
 
 
 def _terms(problem: Problem | BiasProblem) -> int:
@@ -199,7 +198,7 @@ def _streams_task(call: Call, device: Device, choices: Choices, parts: tuple[Bou
         inputs=tuple(call.inputs.values()),
         outputs=tuple(call.outputs[name] for name in choices),
         terms=max(task.terms for task in tasks),
-        sources=(StreamsSource(parts, device),),
+        sources=(StreamsImplementation(parts, device),),
     )
 
 

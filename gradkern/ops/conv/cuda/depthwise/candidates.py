@@ -1,4 +1,4 @@
-"""Candidates for a depthwise convolution, its dX and dW: Numba kernels, see `kernel`."""
+"""The implementation of a depthwise convolution, its dX and dW, by the kernels of `kernel`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.ops.conv.cuda.depthwise import tiling
 from gradkern.ops.conv.cuda.depthwise.config import DepthwiseConfig
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
-from gradkern.ops.conv.cuda.depthwise.tiling import config_of, configs
 from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 
-__all__ = ["OWN_KERNELS", "Depthwise", "candidates", "rebuild"]
+__all__ = ["OWN_KERNELS", "Depthwise", "build", "configs"]
 
 OWN_KERNELS = True
 
@@ -22,30 +22,39 @@ _START = 0.5  # cost of a block's start and end, in tiles
 _ALONE = 3  # warps for half of a multiprocessor's throughput
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[Depthwise]:
-    """The kernel for this problem in the two most promising configs, and sometimes a third. Raises Refusal if there is
-    none.
-    """
-    depthwise = DepthwiseProblem.of(problem)
-    for config in configs(depthwise, device, most=2):
-        yield Depthwise(config, device, depthwise.images)
+def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
+    """The two most promising configs, and sometimes a third. Raises Refusal if there is none."""
+    for config in tiling.configs(DepthwiseProblem.of(problem), device, most=2):
+        yield {
+            "held": [config.rows.held, config.columns.held],
+            "threads": [config.rows.threads, config.columns.threads],
+            "channels": config.channels,
+            "width": config.width,
+            "around": any(config.shifted),
+            "stages": config.stages,
+            "blocks": config.blocks_per_processor,
+        }
 
 
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> Depthwise:
-    """The candidate that had this recipe."""
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> Depthwise:
+    """The kernel in this config."""
     depthwise = DepthwiseProblem.of(problem)
-    (rows, columns), (down, across) = recipe["held"], recipe["threads"]
-    config = config_of(
+    (rows, columns), (down, across) = config["held"], config["threads"]
+    made = tiling.config_of(
         depthwise,
         (rows, columns),
         (down, across),
-        recipe["channels"],
-        recipe["stages"],
+        config["channels"],
+        config["stages"],
         device,
-        recipe["width"],
-        recipe["around"],
+        config["width"],
+        config["around"],
     )
-    return Depthwise(config.resident(recipe["blocks"]), device, depthwise.images)
+    name = (
+        f"depthwise_{rows}x{columns}{f'x{made.width}' if made.width > 1 else ''}"
+        f"_threads{made.lanes}x{down}x{across}_stages{made.stages}{'_around' if any(made.shifted) else ''}"
+    )
+    return Depthwise(made.resident(config["blocks"]), device, depthwise.images, name, config)
 
 
 class Depthwise(LaunchCandidate[DepthwiseConfig]):
@@ -53,24 +62,6 @@ class Depthwise(LaunchCandidate[DepthwiseConfig]):
 
     builder = "gradkern.ops.conv.cuda.depthwise.kernel:build"
     origin = "gradkern depthwise"
-
-    def __init__(self, config: DepthwiseConfig, device: Device, images: int) -> None:
-        rows, columns = config.rows, config.columns
-        name = (
-            f"depthwise_{rows.held}x{columns.held}{f'x{config.width}' if config.width > 1 else ''}"
-            f"_threads{config.lanes}x{rows.threads}x{columns.threads}_stages{config.stages}"
-            f"{'_around' if any(config.shifted) else ''}"
-        )
-        recipe = {
-            "held": [rows.held, columns.held],
-            "threads": [rows.threads, columns.threads],
-            "channels": config.channels,
-            "width": config.width,
-            "around": any(config.shifted),
-            "stages": config.stages,
-            "blocks": config.blocks_per_processor,
-        }
-        super().__init__(config, device, images, name, recipe)
 
     def shares(self, resident: int) -> tuple[int, int, int]:
         config = self.config

@@ -15,7 +15,7 @@ from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED, depth_of
 from gradkern.ops.conv.geometry import Axes
 
-__all__ = ["configs", "output_configs"]
+__all__ = ["output_configs", "weight_configs"]
 
 _NO_ROOM = "its rows have no room in shared memory"
 _REGISTERS = 128  # of a thread, at most
@@ -24,11 +24,9 @@ _ROWS = {_MANY: (4, 3, 2), _FEW: (3, 2)}
 """Rows of an output that such a block may process at a time, fastest first."""
 
 
-def configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaConfig]:
+def weight_configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaConfig]:
     """Configs for dW that fit, with many channels in a block first. Raises Refusal if there is none."""
     geometry, across = problem.geometry, SLOTS * BLOCK
-    if problem.gradient != "dW":
-        raise Refusal("tensor cores compute dW here")
     _check(problem, device)
     made = MmaConfig(
         problem.dtype,
@@ -53,8 +51,6 @@ def configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaConfig]:
 def output_configs(problem: DepthwiseProblem, device: Device) -> Iterator[MmaOutputConfig]:
     """Configs for dX or Y that fit, the fastest predicted first. Raises Refusal if there is none."""
     geometry, of_dX = problem.geometry, problem.gradient == "dX"
-    if problem.gradient == "dW":
-        raise Refusal("tensor cores compute dX and Y here")
     _check(problem, device)
     out, data, kernel, pads = map(_pair, (geometry.out, geometry.spatial, geometry.kernel, geometry.pads_begin))
     begins = (kernel[0] - 1 - pads[0], kernel[1] - 1 - pads[1]) if of_dX else pads

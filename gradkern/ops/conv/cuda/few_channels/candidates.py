@@ -14,7 +14,7 @@ from gradkern.ops.conv.cuda.launch_candidate import MmaCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
 
-__all__ = ["NAME", "OWN_KERNELS", "FewChannels", "candidate", "candidates", "config_of", "rebuild"]
+__all__ = ["NAME", "OWN_KERNELS", "FewChannels", "build", "config_of", "configs", "supports"]
 
 OWN_KERNELS = True
 NAME = "few_channels"
@@ -27,33 +27,28 @@ _THREADS = 384  # of a multiprocessor, enough to keep it busy
 _OTHER_REGISTERS = 44  # of a thread, besides its sums and operands
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[FewChannels]:
-    """The one there is; raises Refusal where it is none."""
-    yield candidate(problem, device)
+def configs(problem: Problem, device: Device) -> tuple[Mapping[str, Any], ...]:
+    """The one there is."""
+    return ({"kernel": NAME},)
 
 
-def candidate(problem: Problem, device: Device) -> FewChannels:
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> FewChannels:
     """The kernel for this problem. Raises Refusal if there is none."""
-    return FewChannels(config_of(problem, device), device, problem.geometry.images, NAME, {"kernel": NAME})
-
-
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> FewChannels:
-    """The same again."""
-    return candidate(problem, device)
+    return FewChannels(config_of(problem, device), device, problem.geometry.images, NAME, config)
 
 
 def config_of(problem: Problem, device: Device) -> FewChannelsConfig:
     """Raises Refusal where there is none."""
-    reason = _unfit(problem, device)
+    reason = supports(problem, device)
     if reason:
         raise Refusal(reason)
-    configs = [_resident(made, device) for made in _by_filters(problem) if made.shared_bytes <= device.shared_bytes]
-    if not configs:
-        raise Refusal("its rows have no room in shared memory")
-    if configs[0].place_tiles > _MOST_PLACE_TILES:
-        raise Refusal(f"a row of {configs[0].places} taps and channels has no room in registers")
-    busy = (made for made in configs if made.blocks_per_processor * made.threads >= _THREADS)
-    return next((made for made in busy if made.block_filters >= _ENOUGH_FILTERS), configs[0])
+    found = _fitting(problem, device)
+    busy = (made for made in found if made.blocks_per_processor * made.threads >= _THREADS)
+    return next((made for made in busy if made.block_filters >= _ENOUGH_FILTERS), found[0])
+
+
+def _fitting(problem: Problem, device: Device) -> list[FewChannelsConfig]:
+    return [_resident(made, device) for made in _by_filters(problem) if made.shared_bytes <= device.shared_bytes]
 
 
 def _resident(config: FewChannelsConfig, device: Device) -> FewChannelsConfig:
@@ -90,8 +85,21 @@ def _by_filters(problem: Problem) -> Iterator[FewChannelsConfig]:
         )
 
 
-def _unfit(problem: Problem, device: Device) -> str:
-    """Why there is no config; empty if there may be one."""
+def supports(problem: Problem, device: Device) -> str | None:
+    """Why there is no kernel for this problem; None if there is one."""
+    reason = _unsupported(problem, device)
+    if reason:
+        return reason
+    found = _fitting(problem, device)
+    if not found:
+        return "its rows have no room in shared memory"
+    if found[0].place_tiles > _MOST_PLACE_TILES:
+        return f"a row of {found[0].places} taps and channels has no room in registers"
+    return None
+
+
+def _unsupported(problem: Problem, device: Device) -> str:
+    """What of it no config takes; empty for nothing."""
     geometry, X, dY = problem.geometry, problem.X, problem.dY
     if not problem.of_few_channels:
         return "tensor cores compute the dW of few channels of 16-bit types in two axes, of one group"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any, Literal
 
@@ -28,8 +29,9 @@ __all__ = [
     "GemmAlgorithm",
     "GemmCandidate",
     "algorithms",
-    "candidates",
-    "rebuild",
+    "build",
+    "configs",
+    "supports",
     "variations",
     "version",
 ]
@@ -38,6 +40,7 @@ OWN_KERNELS = True
 
 SLICE, LARGER, SMALLER = 256 << 20, 1 << 30, 32 << 20  # bytes: most of the gain, the rest of it, for little memory
 MOST_STEPS = 512
+_LEAST_GROUP = 64  # elements of W: with fewer, products are hundreds of times slower than a direct kernel
 _MOST_SHARED = 1 << 27  # elements of dW's shares
 _TILE = 128  # of a product's result, about what a multiprocessor computes at a time
 _multiplying = wrapped("a matrix product")
@@ -113,30 +116,40 @@ class GemmCandidate:
             )
 
 
-def candidates(problem: Problem, device: Device) -> Iterator[GemmCandidate]:
-    """The algorithms that fit the problem, the most promising first; of those that come to the same, one."""
+def supports(problem: Problem, device: Device) -> str | None:
+    """Why no algorithm is worth a try; None if one is."""
+    geometry = problem.geometry
+    if 0 in problem.output.shape:
+        return "matrix products take no empty arrays"
+    if problem.dtype == "bfloat16" and device.capability < (8, 0):
+        return "cuBLAS has no products of bfloat16 for this device"
+    if geometry.group > 1 and geometry.channels * geometry.filters < _LEAST_GROUP:
+        return f"its groups' matrices have fewer than {_LEAST_GROUP} elements"
+    return None
+
+
+def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
+    """The algorithms that fit the problem, best first; of those that come to the same, one."""
     programs: list[GemmProgram] = []
     for algorithm in algorithms(problem, device):
-        try:
-            made = GemmCandidate(problem, device, algorithm)
-        except Refusal:
-            continue
-        if made.program not in programs:
-            programs.append(made.program)
-            yield made
+        with suppress(Refusal):
+            made = _program(problem, device, algorithm)
+            if made not in programs:
+                programs.append(made)
+                yield asdict(algorithm)
 
 
-def variations(candidate: GemmCandidate) -> Iterator[GemmCandidate]:
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> GemmCandidate:
+    """The candidate of an algorithm. Raises Refusal where it does not fit the problem."""
+    return GemmCandidate(problem, device, GemmAlgorithm(**config))
+
+
+def variations(problem: Problem, device: Device, config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The same with larger slices: a few per cent faster if there are several."""
-    if candidate.algorithm.slice_bytes == SLICE:
-        larger = GemmCandidate(candidate.problem, candidate.device, replace(candidate.algorithm, slice_bytes=LARGER))
-        if larger.program != candidate.program:
-            yield larger
-
-
-def rebuild(problem: Problem, device: Device, recipe: Mapping[str, Any]) -> GemmCandidate:
-    """The candidate of a recipe. Raises Refusal where it does not fit the problem."""
-    return GemmCandidate(problem, device, GemmAlgorithm(**recipe))
+    algorithm = GemmAlgorithm(**config)
+    larger = replace(algorithm, slice_bytes=LARGER)
+    if algorithm.slice_bytes == SLICE and _program(problem, device, larger) != _program(problem, device, algorithm):
+        yield asdict(larger)
 
 
 def version() -> str:
@@ -153,14 +166,8 @@ def _installed(name: str) -> str:
 
 
 def algorithms(problem: Problem, device: Device) -> Iterator[GemmAlgorithm]:
-    """What is worth a try, the most promising first; some of it may turn out not to fit."""
-    if 0 in problem.output.shape:
-        return
-    if problem.dtype == "bfloat16" and device.capability < (8, 0):
-        return  # cuBLAS has no products of it there
-    geometry, matrices = problem.geometry, GemmProblem(problem, device, tf32=False)
-    if geometry.group > 1 and geometry.channels * geometry.filters < 64:
-        return  # matrices of a few elements: hundreds of times slower than a direct kernel
+    """What is worth a try, best first; some of it may turn out not to fit."""
+    matrices = GemmProblem(problem, device, tf32=False)
     of = {"dX": _data_algorithms, "dW": _weight_algorithms, "Y": _forward_algorithms}
     exact = [*of[problem.gradient](matrices)]
     yield from exact
@@ -209,6 +216,7 @@ def _weight_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
     yield GemmAlgorithm("columns", SMALLER)
 
 
+@lru_cache(maxsize=16)
 def _program(problem: Problem, device: Device, algorithm: GemmAlgorithm) -> GemmProgram:
     matrices = GemmProblem(problem, device, algorithm.tf32)
     makers: dict[tuple[str, str], Callable[[], GemmProgram]] = {
