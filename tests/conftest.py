@@ -51,6 +51,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "every_kernel": None if every_kernel else "one of many alike: pytest --every-kernel",
         "slow": None if config.getoption("--long") else "slow: pytest --long",
         "models": _missing("torchvision", "timm", "transformers") if config.getoption("--models") else "needs --models",
+        "trainers": _missing("transformers", "accelerate", "lightning")
+        if config.getoption("--models")
+        else "needs --models",
         "gpu": unavailable("cuda") if any(item.get_closest_marker("gpu") for item in items) else None,
     }
     for item in items:
