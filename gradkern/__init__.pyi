@@ -54,6 +54,7 @@ __all__ = [
 ]
 _G = TypeVar("_G", bound=_Array)
 _M = TypeVar("_M", bound=_Array)
+_S = TypeVar("_S", bound=_Array)
 _T = TypeVar("_T", bound=_Array)
 _T1 = TypeVar("_T1", bound=_Array)
 _T2 = TypeVar("_T2", bound=_Array)
@@ -85,11 +86,11 @@ _GroupNormalizationOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
 _InstanceNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std"]
 _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
 _LayerNormalizationOutput: TypeAlias = Literal["Y", "Mean", "InvStdDev"]
-_LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad", "X_grad_sum"]
+_LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad", "X_grad_sum", "branch_grad"]
 _LogSoftmaxGradOutput: TypeAlias = Literal["dX"]
 _LogSoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
-_SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "X_grad_sum"]
+_SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "X_grad_sum", "branch_grad"]
 _SkipGroupNormOutput: TypeAlias = Literal["Y", "S", "mean", "inv_std"]
 _SkipLayerNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std_var", "input_skip_bias_sum"]
 _SkipSimplifiedLayerNormalizationOutput: TypeAlias = Literal["output", "inv_std_var", "input_skip_bias_sum"]
@@ -403,7 +404,7 @@ class _SkipGroupNormPlan(Prepared):
 class _SkipLayerNormalizationPlan(Prepared):
     def __call__(
         self,
-        input: _T,
+        input: _S,
         skip: _T,
         gamma: _Array,
         beta: _Array | None = None,
@@ -411,19 +412,19 @@ class _SkipLayerNormalizationPlan(Prepared):
         *,
         out: Mapping[_SkipLayerNormalizationOutput, _Array] | None = None,
         stream: Any = None,
-    ) -> _results.SkipLayerNormalization[_T]: ...
+    ) -> _results.SkipLayerNormalization[_S, _T]: ...
 
 class _SkipSimplifiedLayerNormalizationPlan(Prepared):
     def __call__(
         self,
-        input: _T,
+        input: _S,
         skip: _T,
         gamma: _Array,
         bias: _Array | None = None,
         *,
         out: Mapping[_SkipSimplifiedLayerNormalizationOutput, _Array] | None = None,
         stream: Any = None,
-    ) -> _results.SkipSimplifiedLayerNormalization[_T]: ...
+    ) -> _results.SkipSimplifiedLayerNormalization[_S, _T]: ...
 
 class _SoftmaxCrossEntropyPlan(Prepared):
     def __call__(
@@ -1286,6 +1287,7 @@ def run(
     residual_grad: _T | None = None,
     *,
     axis: int = -1,
+    branch_grad_type: Any = None,
     outputs: _LayerNormalizationGradOutput | Iterable[_LayerNormalizationGradOutput] | None = None,
     out: Mapping[_LayerNormalizationGradOutput, _Array] | None = None,
     provider: str | None = None,
@@ -1303,12 +1305,14 @@ def run(
       inv_std_dev: 1 / sqrt(variance + epsilon) of each row
       residual_grad: added to X_grad: the gradient that comes to X past the norm, as to the sum of a skip form
       axis: first normalized dimension
+      branch_grad_type: type of branch_grad; without it the type of an `out` array for branch_grad, else that of T
 
     Returns
       X_grad: gradient of X
       scale_grad: gradient of scale
       bias_grad: gradient of the bias
       X_grad_sum: sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; on request
+      branch_grad: X_grad, rounded to S: the gradient of a skip form's input; on request
     """
 
 @overload
@@ -1408,6 +1412,7 @@ def run(
     residual_grad: _T | None = None,
     *,
     axis: int = -1,
+    branch_grad_type: Any = None,
     outputs: _SimplifiedLayerNormalizationGradOutput | Iterable[_SimplifiedLayerNormalizationGradOutput] | None = None,
     out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
     provider: str | None = None,
@@ -1424,11 +1429,13 @@ def run(
       inv_std_var: 1 / sqrt(mean of squares + epsilon) of each row
       residual_grad: added to X_grad: the gradient that comes to X past the norm, as to the sum of a skip form
       axis: first normalized dimension
+      branch_grad_type: type of branch_grad; without it the type of an `out` array for branch_grad, else that of T
 
     Returns
       X_grad: gradient of X
       scale_grad: gradient of scale
       X_grad_sum: sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; on request
+      branch_grad: X_grad, rounded to S: the gradient of a skip form's input; on request
     """
 
 @overload
@@ -1476,13 +1483,14 @@ def run(
 @overload
 def run(
     op: Literal["SkipLayerNormalization"],
-    input: _T,
+    input: _S,
     skip: _T,
     gamma: _Array,
     beta: _Array | None = None,
     bias: _Array | None = None,
     *,
     epsilon: float = 1e-12,
+    output_type: Any = None,
     outputs: _SkipLayerNormalizationOutput | Iterable[_SkipLayerNormalizationOutput] | None = None,
     out: Mapping[_SkipLayerNormalizationOutput, _Array] | None = None,
     provider: str | None = None,
@@ -1490,16 +1498,17 @@ def run(
     policy: Policy | Mapping[str, Any] | None = None,
     domain: str | None = None,
     version: int | None = None,
-) -> _results.SkipLayerNormalization[_T]:
+) -> _results.SkipLayerNormalization[_S, _T]:
     """Layer normalization over the last dimension of `input` + `skip` + `bias`, a sum that is given out, too; its
     gradient is LayerNormalizationGrad, whose X is that sum.
 
       input: data
-      skip: what is added to it
+      skip: what is added to it: the residual
       gamma: scale of each column
       beta: bias of each column of the output; 0 if it is not given
       bias: what is added to each column of the input; 0 if it is not given
       epsilon: added to the variance
+      output_type: type of output; without it the type of an `out` array for output, else that of T
 
     Returns
       output: (sum - mean) * inv_std_var * gamma + beta
@@ -1511,12 +1520,13 @@ def run(
 @overload
 def run(
     op: Literal["SkipSimplifiedLayerNormalization"],
-    input: _T,
+    input: _S,
     skip: _T,
     gamma: _Array,
     bias: _Array | None = None,
     *,
     epsilon: float = 1e-12,
+    output_type: Any = None,
     outputs: _SkipSimplifiedLayerNormalizationOutput | Iterable[_SkipSimplifiedLayerNormalizationOutput] | None = None,
     out: Mapping[_SkipSimplifiedLayerNormalizationOutput, _Array] | None = None,
     provider: str | None = None,
@@ -1524,15 +1534,16 @@ def run(
     policy: Policy | Mapping[str, Any] | None = None,
     domain: str | None = None,
     version: int | None = None,
-) -> _results.SkipSimplifiedLayerNormalization[_T]:
+) -> _results.SkipSimplifiedLayerNormalization[_S, _T]:
     """Root-mean-square normalization (RMSNorm) over the last dimension of `input` + `skip` + `bias`, a sum that is
     given out, too; its gradient is SimplifiedLayerNormalizationGrad, whose X is that sum.
 
       input: data
-      skip: what is added to it
+      skip: what is added to it: the residual
       gamma: scale of each column
       bias: what is added to each column of the input; 0 if it is not given
       epsilon: added to the variance
+      output_type: type of output; without it the type of an `out` array for output, else that of T
 
     Returns
       output: sum * inv_std_var * gamma
@@ -2303,6 +2314,7 @@ def prepare(
     residual_grad: _Array | None = None,
     *,
     axis: int = -1,
+    branch_grad_type: Any = None,
     outputs: _LayerNormalizationGradOutput | Iterable[_LayerNormalizationGradOutput] | None = None,
     out: Mapping[_LayerNormalizationGradOutput, _Array] | None = None,
     provider: str | None = None,
@@ -2379,6 +2391,7 @@ def prepare(
     residual_grad: _Array | None = None,
     *,
     axis: int = -1,
+    branch_grad_type: Any = None,
     outputs: _SimplifiedLayerNormalizationGradOutput | Iterable[_SimplifiedLayerNormalizationGradOutput] | None = None,
     out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
     provider: str | None = None,
@@ -2422,6 +2435,7 @@ def prepare(
     bias: _Array | None = None,
     *,
     epsilon: float = 1e-12,
+    output_type: Any = None,
     outputs: _SkipLayerNormalizationOutput | Iterable[_SkipLayerNormalizationOutput] | None = None,
     out: Mapping[_SkipLayerNormalizationOutput, _Array] | None = None,
     provider: str | None = None,
@@ -2441,6 +2455,7 @@ def prepare(
     bias: _Array | None = None,
     *,
     epsilon: float = 1e-12,
+    output_type: Any = None,
     outputs: _SkipSimplifiedLayerNormalizationOutput | Iterable[_SkipSimplifiedLayerNormalizationOutput] | None = None,
     out: Mapping[_SkipSimplifiedLayerNormalizationOutput, _Array] | None = None,
     provider: str | None = None,

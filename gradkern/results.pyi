@@ -19,6 +19,7 @@ Array: TypeAlias = _Dlpack | _ArrayInterface | _CudaArrayInterface
 
 _G = TypeVar("_G", bound=Array, default=Any)
 _M = TypeVar("_M", bound=Array, default=Any)
+_S = TypeVar("_S", bound=Array, default=Any)
 _T = TypeVar("_T", bound=Array, default=Any)
 _T1 = TypeVar("_T1", bound=Array, default=Any)
 _T2 = TypeVar("_T2", bound=Array, default=Any)
@@ -250,6 +251,9 @@ class LayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     @property
     def X_grad_sum(self) -> _V | Any:
         """sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; where it was asked for"""
+    @property
+    def branch_grad(self) -> _T | Any:
+        """X_grad, rounded to S: the gradient of a skip form's input; where it was asked for"""
 
 class LogSoftmaxGrad(NamedTuple, Generic[_G]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
@@ -281,6 +285,9 @@ class SimplifiedLayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     @property
     def X_grad_sum(self) -> _V | Any:
         """sum of X_grad over rows, unrounded: the gradient of a bias that is added to X; where it was asked for"""
+    @property
+    def branch_grad(self) -> _T | Any:
+        """X_grad, rounded to S: the gradient of a skip form's input; where it was asked for"""
 
 class SkipGroupNorm(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
@@ -296,24 +303,24 @@ class SkipGroupNorm(NamedTuple, Generic[_T]):
     def inv_std(self) -> _T | Any:
         """1 / sqrt(variance + epsilon) of each group; 0 of nothing; where it was asked for"""
 
-class SkipLayerNormalization(NamedTuple, Generic[_T]):
+class SkipLayerNormalization(NamedTuple, Generic[_S, _T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
-    output: _T | Any
+    output: _S | Any
     """(sum - mean) * inv_std_var * gamma + beta"""
-    mean: _T | Any
+    mean: _S | Any
     """mean of each row of the sum; 0 of a row of nothing"""
-    inv_std_var: _T | Any
+    inv_std_var: _S | Any
     """1 / sqrt(variance + epsilon) of each row of the sum; 0 of a row of nothing"""
     input_skip_bias_sum: _T | Any
     """input + skip + bias, rounded to T; the rest is of this rounded sum"""
 
-class SkipSimplifiedLayerNormalization(NamedTuple, Generic[_T]):
+class SkipSimplifiedLayerNormalization(NamedTuple, Generic[_S, _T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
-    output: _T | Any
+    output: _S | Any
     """sum * inv_std_var * gamma"""
-    inv_std_var: _T | Any
+    inv_std_var: _S | Any
     """1 / sqrt(mean of squares + epsilon) of each row of the sum; 0 of a row of nothing"""
     input_skip_bias_sum: _T | Any
     """input + skip + bias, rounded to T; the rest is of this rounded sum"""

@@ -28,7 +28,7 @@ GELU = {"X": "A", "B": "B"}
 OF_GELU = {"A": "dX", "B": "dB"}
 SKIP = {"scale": "gamma", "inv_std_dev": "inv_std_var", "mean": "mean", "X": "input_skip_bias_sum"}
 SKIP_SIMPLIFIED = {"scale": "gamma", "inv_std_var": "inv_std_var", "X": "input_skip_bias_sum"}
-OF_SKIP = {"input": "X_grad", "skip": "X_grad", "gamma": "scale_grad", "beta": "bias_grad"}
+OF_SKIP = {"input": "branch_grad", "skip": "X_grad", "gamma": "scale_grad", "beta": "bias_grad"}
 GROUP = {name: name for name in ("X", "mean", "inv_std", "gamma", "beta")}
 ONNX_GROUP = {**GROUP, "gamma": "scale", "beta": "bias"}
 INSTANCE = {**GROUP, "X": "input", "gamma": "scale", "beta": "B"}
@@ -56,7 +56,7 @@ PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
     ("SkipLayerNormalization", "LayerNormalizationGrad"): (SKIP, OF_SKIP),
     ("SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalizationGrad"): (
         SKIP_SIMPLIFIED,
-        {"input": "X_grad", "skip": "X_grad", "gamma": "scale_grad"},
+        {"input": "branch_grad", "skip": "X_grad", "gamma": "scale_grad"},
     ),
     ("GroupNorm", "GroupNormGrad"): (GROUP, OF_GROUP),
     ("SkipGroupNorm", "GroupNormGrad"): ({**GROUP, "X": "S"}, {**OF_GROUP, "skip": "dX"}),
@@ -93,7 +93,9 @@ def types_of(forward: str, row: Mapping[str, str]) -> Mapping[str, str] | None:
 def pairs() -> Iterator[Any]:
     for forward, gradient in PARTNERS:
         for row, marks in rows(OPERATORS[gradient]):
-            if types_of(forward, row) is None or ("Skip" in forward and row.get("G", row["T"]) != row["T"]):
+            narrow = row.get("S") != row.get("T") and "branch_grad" not in PARTNERS[forward, gradient][1].values()
+            converted = "G" not in OPERATORS[forward].types and row.get("G", row["T"]) != row["T"]
+            if types_of(forward, row) is None or ("S" in row and narrow) or ("Skip" in forward and converted):
                 continue
             for number, example in enumerate(OPERATORS[forward].examples):
                 label = f"{forward}-{gradient}-{'-'.join(row.values())}-{number}"

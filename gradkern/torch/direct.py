@@ -184,8 +184,9 @@ class Direct:
         return tensors + self._padding[len(tensors)]
 
     def _results(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        found = found[: self._count]
-        return found + (None,) * (self._count - len(found))  # appended outputs come only where wanted
+        if len(found) < self._count:  # appended outputs come only where wanted
+            return tuple([getattr(found, name, None) for name in self.outputs])
+        return found[: self._count]
 
     def _remember(self, alike: Any, request: Request) -> None:
         """Recognise the next call like this one here. This call has its plan."""

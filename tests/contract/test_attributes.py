@@ -45,7 +45,7 @@ INTS = f"expected a list of ints, 2 for every spatial dimension: {PADS}"
 def test_an_int_may_be_any_whole_number_and_an_axis_is_counted_from_the_front(
     provider: FakeProvider, value: Any, becomes: int
 ) -> None:
-    assert planned(provider, LAYER, axis=value) == {"axis": becomes}
+    assert planned(provider, LAYER, axis=value)["axis"] == becomes
 
 
 @pytest.mark.parametrize("value", [0, 0.5, np.float32(0.5), np.float64(0.5), Fraction(1, 2), np.int8(0)])

@@ -49,8 +49,8 @@ def _store(inputs: Arrays, **values: Array) -> None:
 
 
 def _with_every_row(parameters: Mapping[str, Array], axis: int) -> Array:
-    """X, to every row of which something is added."""
-    X = parameters["X"]
+    """X, to which a residual is added, and something to every row."""
+    X = parameters["X"] + parameters["branch"]
     return X + parameters["added"].reshape(X.shape[axis % X.ndim :])
 
 
@@ -60,8 +60,14 @@ def _layer_norm(inputs: Arrays, *, axis: int = -1) -> ForwardPass:
     _store(inputs, mean=mean, inv_std_dev=1 / np.sqrt(variance + EPSILON))
     return ForwardPass(
         lambda p: forward.layer_norm(_with_every_row(p, axis), p["scale"], p["bias"], axis, EPSILON),
-        {"X": X, "scale": scale, "bias": np.zeros(scale.shape), "added": np.zeros(scale.shape)},
-        {"X": "X_grad", "scale": "scale_grad", "bias": "bias_grad", "added": "X_grad_sum"},
+        {
+            "X": X,
+            "scale": scale,
+            "bias": np.zeros(scale.shape),
+            "added": np.zeros(scale.shape),
+            "branch": np.zeros(X.shape),
+        },
+        {"X": "X_grad", "scale": "scale_grad", "bias": "bias_grad", "added": "X_grad_sum", "branch": "branch_grad"},
         _exact(inputs["Y_grad"]),
     )
 
@@ -72,8 +78,8 @@ def _rms_norm(inputs: Arrays, *, axis: int = -1) -> ForwardPass:
     _store(inputs, inv_std_var=1 / np.sqrt(mean_square + EPSILON))
     return ForwardPass(
         lambda p: forward.rms_norm(_with_every_row(p, axis), p["scale"], axis, EPSILON),
-        {"X": X, "scale": scale, "added": np.zeros(scale.shape)},
-        {"X": "X_grad", "scale": "scale_grad", "added": "X_grad_sum"},
+        {"X": X, "scale": scale, "added": np.zeros(scale.shape), "branch": np.zeros(X.shape)},
+        {"X": "X_grad", "scale": "scale_grad", "added": "X_grad_sum", "branch": "branch_grad"},
         _exact(inputs["Y_grad"]),
     )
 

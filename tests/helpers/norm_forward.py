@@ -50,11 +50,22 @@ class Case:
                 assert_elements_close(self.operator, name, out, exact)
 
 
-def case(operator: str, rows: int, columns: int, data: str, parameter: str, seed: int, biased: bool = True) -> Case:
-    """Rows with a mean other than 0, and deviations of different sizes in different rows."""
+def case(
+    operator: str,
+    rows: int,
+    columns: int,
+    data: str,
+    parameter: str,
+    seed: int,
+    biased: bool = True,
+    residual: str | None = None,
+) -> Case:
+    """Rows with a mean other than 0, and deviations of different sizes in different rows; residual: type of skip."""
     random = np.random.default_rng(seed)
     size = random.uniform(0.5, 2, (rows, 1))
-    X, skip = ((size * (random.standard_normal((rows, columns)) + 0.5)).astype(data) for _ in range(2))
+    X, skip = (
+        (size * (random.standard_normal((rows, columns)) + 0.5)).astype(each) for each in (data, residual or data)
+    )
     scale = random.uniform(0.5, 1.5, columns).astype(parameter)
     bias, shift = (random.standard_normal(columns).astype(parameter) for _ in range(2))
     biases = {name: each for name, each in {"B": bias, "beta": bias, "bias": shift}.items() if biased}

@@ -28,8 +28,8 @@ def reference(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mappin
     widened = {name: np.asarray(value).astype(np.float64) for name, value in inputs.items()}
     more = dict(attributes or {})
     if operator.startswith("Skip"):
-        data = np.asarray(next(iter(inputs.values()))).dtype
-        more["rounded"] = lambda total: total.astype(data).astype(np.float64)
+        of_sum = np.asarray(inputs.get("skip", next(iter(inputs.values())))).dtype
+        more["rounded"] = lambda total: total.astype(of_sum).astype(np.float64)
     with np.errstate(all="ignore"):  # NaN and infinity are answers here, as they are in a provider
         return FORMULAS[operator](**widened, **more)
 
@@ -53,7 +53,8 @@ def _added(gradients: Gradients, residual_grad: Array | None) -> Gradients:
     if residual_grad is not None:
         gradients["X_grad"] = gradients["X_grad"] + residual_grad
     rows = gradients["X_grad"].reshape(-1, gradients["scale_grad"].size)
-    return {**gradients, "X_grad_sum": rows.sum(0).reshape(gradients["scale_grad"].shape)}
+    total = rows.sum(0).reshape(gradients["scale_grad"].shape)
+    return {**gradients, "X_grad_sum": total, "branch_grad": gradients["X_grad"]}
 
 
 def _rms_norm(

@@ -24,14 +24,9 @@ def simulate(
         if name != in_place:
             held[name].freeze()
     for name in config.outputs:
-        shape = (rows, columns) if name == "X_grad" else (columns,)
-        held[name] = (
-            held[in_place]
-            if name == "X_grad" and in_place
-            else Guarded(
-                shape, config.result if name == "X_grad" else config.parameter, offset if name == "X_grad" else 0
-            )
-        )
+        dtype = {"X_grad": config.result, "branch_grad": config.branch}.get(name)
+        new = Guarded((rows, columns), dtype, offset) if dtype else Guarded((columns,), config.parameter)
+        held[name] = held[in_place] if name == "X_grad" and in_place else new
     data = "Y" if config.invertible else "X"
     inverse = "inv_std_dev" if config.has_mean else "inv_std_var"
     scratch = Guarded((grid * max(1, config.sums) * config.column_sums.padded_columns(columns),), config.compute)
@@ -51,7 +46,7 @@ def simulate(
         "rows": rows,
         "Y_grad_stride": held["Y_grad"].array.strides[0],
         "X_stride": held[data].array.strides[0],
-        "X_grad_stride": held["X_grad"].array.strides[0] if "X_grad" in held else 0,
+        **{f"{name}_stride": held[name].array.strides[0] for name in ("X_grad", "branch_grad") if name in held},
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
     phases = (

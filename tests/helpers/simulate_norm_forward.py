@@ -14,7 +14,13 @@ from helpers.norm_forward import OUTPUTS, Case
 
 
 def simulate(
-    config: NormForwardConfig, case: Case, grid: int, offset: int = 0, strides: bool = False, in_place: str = ""
+    config: NormForwardConfig,
+    case: Case,
+    grid: int,
+    offset: int = 0,
+    strides: bool = False,
+    in_place: str = "",
+    over: str = "Y",
 ) -> None:
     """The results are as near to float64 as their types allow, and nothing else was written."""
     rows, columns = next(iter(case.inputs.values())).shape
@@ -29,8 +35,8 @@ def simulate(
         if NAMES[name] not in config.outputs:
             continue
         if NAMES[name] in ("Y", "sum"):
-            new = Guarded((rows, columns), config.result if NAMES[name] == "Y" else config.data, offset)
-            held[name] = held[in_place] if in_place and NAMES[name] == "Y" else new
+            new = Guarded((rows, columns), config.result if NAMES[name] == "Y" else config.upstream, offset)
+            held[name] = held[in_place] if in_place and NAMES[name] == over else new
         else:
             held[name] = Guarded((rows,), config.statistic)
     row_sums = Guarded((max(1, rows) * config.blocks_per_row * 2,), config.compute)

@@ -7,8 +7,9 @@ The first `axis` dimensions are rows, the others columns. Each row X has its mea
     SimplifiedLayerNormalization  xh = X r,           r = 1 / sqrt(mean of X^2 + epsilon),           Y = xh scale
 
     SkipLayerNormalization, SkipSimplifiedLayerNormalization: the same of X = input + skip + bias, with gamma for the
-    scale and beta for B. X is rounded to its type first: the gradients take the rounded value. It is also an output,
-    input_skip_bias_sum, the residual of the following layers.
+    scale and beta for B. X is rounded to the type of skip first: the gradients take the rounded value. It is also an
+    output, input_skip_bias_sum, the residual of the following layers. Beside a residual of float32, input and output
+    may have 16 bits, as autocast makes them.
 
     LayerNormalizationGrad            xh = (X - mean) r
     SimplifiedLayerNormalizationGrad  xh = X r
@@ -25,12 +26,14 @@ Of the gradients, with the upstream gradient D:
     scale_grad = sum over rows of D xh
     bias_grad = sum over rows of D
 
-residual_grad, the gradient of X that bypasses the norm, is added to X_grad if it is given. X_grad_sum, the sum of
+residual_grad, the gradient of X that bypasses the norm, is added to X_grad if it is given. branch_grad is X_grad in
+the type of a skip form's input, where that is not the sum's: one pass writes both. X_grad_sum, the sum of
 X_grad over rows, is the gradient of a vector that was added to every row of X: the bias of a skip form, or of a linear
 layer whose output is part of X.
 
 X, Y and their gradients are rows x columns; scale, bias and theirs have columns elements; mean and r have rows.
-Types: T of X and X_grad, U of the statistics, V of the parameters, G of Y and Y_grad: T or V. Arithmetic is
+Types: T of X and X_grad, U of the statistics, V of the parameters, G of Y and Y_grad: T or V, or 16 bits beside
+float32; S of a skip form's input and of branch_grad: T, or 16 bits beside float32. Arithmetic is
 float32 (float64 for float64) and rounds once, at the store. Sums over rows are in float64 or compensated. The variance
 is computed from differences to a mean, so that no digits cancel.
 

@@ -1,4 +1,4 @@
-"""The three layer norms on the CPU: one kernel over rows, for all of them."""
+"""The three layer-norm gradients on the CPU: one kernel over rows, for all of them."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def _rows(
     inv_std: Any,
     residual: Any,
     X_grad: Any,
+    branch_grad: Any,
     scale_sums: Any,
     bias_sums: Any,
     X_grad_sums: Any,
@@ -54,7 +55,7 @@ def _rows(
     rows_per_task: int,
 ) -> None:
     """bias is None but for the invertible form, mean but for the plain one, residual where nothing is added to X_grad;
-    X_grad and the sums where not wanted, and inputs that only those depend on that are not.
+    X_grad, branch_grad and the sums where not wanted, and inputs that only those depend on that are not.
     """
     target = destination(X_grad, Y_grad, X)
     task = take(queue)
@@ -89,7 +90,7 @@ def _rows(
                     D = load(Y_grad, first + column)
                     if X is not None:
                         xh = _normalized(X, first + column, column, mu, r, scale, bias)
-                    if X_grad is not None or X_grad_sums is not None:
+                    if X_grad is not None or branch_grad is not None or X_grad_sums is not None:
                         g = D * load(scale, column)
                         part1 += g
                         part2 += g * xh
@@ -101,7 +102,7 @@ def _rows(
                 s2 += part2
 
             # X_grad = r (D scale - s1/columns - xh s2/columns), X_grad_sum += X_grad
-            if X_grad is not None or X_grad_sums is not None:
+            if X_grad is not None or branch_grad is not None or X_grad_sums is not None:
                 m1 = real(Y_grad, s1 / columns)
                 m2 = real(Y_grad, s2 / columns)
                 if mean is None and bias is None:
@@ -114,6 +115,8 @@ def _rows(
                         value += load(residual, first + column)
                     if X_grad is not None:
                         store(target, first + column, value)
+                    if branch_grad is not None:
+                        store(branch_grad, first + column, value)
                     if X_grad_sums is not None:
                         store(X_grad_block, column, load(X_grad_block, column) + value)
 
@@ -137,10 +140,10 @@ def plan(call: Call) -> FlatPlan:
     upstream, data, *_, deviation = (name for name in call.inputs if name != "residual_grad")
     over = (upstream, data)
     sums = RowSums(tasks, columns, [call.outputs[name].dtype if name in call.outputs else None for name in _SUMS])
-    arguments = (upstream, data, "scale", "bias", "mean", deviation, "residual_grad", "X_grad")
-    of_X, of_scale = bool({"X_grad", "X_grad_sum"} & call.outputs.keys()), "scale_grad" in call.outputs
+    arguments = (upstream, data, "scale", "bias", "mean", deviation, "residual_grad", "X_grad", "branch_grad")
+    of_X, of_scale = bool({"X_grad", "branch_grad", "X_grad_sum"} & call.outputs.keys()), "scale_grad" in call.outputs
     normalized = of_X or of_scale  # where only the bias has a gradient, the kernel reads Y_grad alone
-    needed = (True, normalized, of_X or (of_scale and invertible), *(normalized,) * 3, of_X, True)
+    needed = (True, normalized, of_X or (of_scale and invertible), *(normalized,) * 3, of_X, True, True)
     compiled = _rows(
         QUEUE,
         *(
@@ -155,7 +158,7 @@ def plan(call: Call) -> FlatPlan:
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
         added = read.pop() if residual else None
         Y_grad, X, scale, *shift, inv_std = read
-        X_grad, *totals = write
+        X_grad, branch_grad, *totals = write
         bias = mean = None
         if invertible:
             bias = shift[0]
@@ -163,12 +166,13 @@ def plan(call: Call) -> FlatPlan:
         elif not simplified:
             mean = shift[0]
         partials = sums.partials()
-        arrays = (Y_grad, X, scale, bias, mean, inv_std, added, X_grad)
+        arrays = (Y_grad, X, scale, bias, mean, inv_std, added, X_grad, branch_grad)
         given = (array if each else None for array, each in zip(arrays, needed, strict=True))
         threads.run(compiled, tasks, nbytes, *given, *partials, rows, columns, step)
         sums.add(partials, totals)
 
-    return FlatPlan(call, kernel="rows", outputs=("X_grad", *_SUMS), launch=launch, over=over, scratch=sums.nbytes)
+    outputs = ("X_grad", "branch_grad", *_SUMS)
+    return FlatPlan(call, kernel="rows", outputs=outputs, launch=launch, over=over, scratch=sums.nbytes)
 
 
 def _refuse_zeros(scale: np.ndarray) -> None:

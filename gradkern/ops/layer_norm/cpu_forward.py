@@ -9,6 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
+from numba.extending import overload
 
 from gradkern.call import Call
 from gradkern.cpu import threads
@@ -22,6 +23,22 @@ __all__ = ["plan"]
 
 _LEAST, _MOST = 1e-30, 1e38
 """Sums in float32 within these have lost nothing below or above what the type holds; others are taken in float64."""
+
+
+def _line(X: Any, skip: Any, columns: int) -> Any:
+    """Room for the sums of a row, in the type of skip; none is needed where there is no skip."""
+    raise NotImplementedError("for kernels only")
+
+
+@overload(_line, jit_options=INLINE)
+def _line_of(X: Any, skip: Any, columns: int) -> Any:
+    def none(X: Any, skip: Any, columns: int) -> Any:
+        return np.empty(0, X.dtype)
+
+    def own(X: Any, skip: Any, columns: int) -> Any:
+        return np.empty(columns, skip.dtype)
+
+    return none if skip in (None, types.none) else own
 
 
 @numba.njit(**INLINE)
@@ -88,11 +105,11 @@ def _rows(
     """skip, shift, bias and outputs are None where there are none, scale and bias also where Y is not wanted, centred
     for a simplified norm: it has no mean.
 
-    With skip, what is normalized is X + skip + shift, rounded; `total` takes it.
+    With skip, what is normalized is X + skip + shift, rounded to the type of skip; `total` takes it.
     """
     widest_vectors()
     target, total_target = destination(Y, X, skip), destination(total, X, skip)
-    line = np.empty(0 if skip is None else columns, X.dtype)
+    line = _line(X, skip, columns)
     task = take(queue)
     while task >= 0:
         for row in range(task * rows_per_task, min((task + 1) * rows_per_task, rows)):

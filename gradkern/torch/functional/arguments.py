@@ -10,7 +10,15 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 
-__all__ = ["norm_shape", "require_floats", "require_least", "require_shape", "require_tensor", "require_type"]
+__all__ = [
+    "norm_shape",
+    "require_float_type",
+    "require_floats",
+    "require_least",
+    "require_shape",
+    "require_tensor",
+    "require_type",
+]
 
 _FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 
@@ -33,6 +41,12 @@ def require_floats(function: str, optional: Mapping[str, Any] | None = None, **t
             raise DTypeError(
                 f"{function}: {argument} has type {_name(value.dtype)}; expected float16, bfloat16, float32 or float64"
             )
+
+
+def require_float_type(function: str, dtype: Any) -> None:
+    """Raise DTypeError for what is no floating-point type of the registry."""
+    if dtype not in _FLOATS:
+        raise DTypeError(f"{function}: dtype is {dtype!r}; expected torch.float16, bfloat16, float32 or float64")
 
 
 def require_shape(function: str, argument: str, tensor: torch.Tensor, shape: tuple[int, ...], why: str) -> None:

@@ -14,13 +14,20 @@ from typing import Any, overload
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.errors import AttributeValueError, ShapeError
+from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
 from gradkern.torch.constants import filled
 from gradkern.torch.counter import count_call
 from gradkern.torch.direct import Direct, is_eager, needs_pytorch
 from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.functional import second_derivatives
-from gradkern.torch.functional.arguments import norm_shape, require_floats, require_least, require_shape, require_type
+from gradkern.torch.functional.arguments import (
+    norm_shape,
+    require_float_type,
+    require_floats,
+    require_least,
+    require_shape,
+    require_type,
+)
 from gradkern.torch.functional.residual_norms import added_norm, fits
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
@@ -122,6 +129,7 @@ def layer_norm(
     eps: float = 1e-5,
     *,
     residual: Tensor,
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -132,29 +140,36 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     residual: Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """functional.layer_norm, and input of 16 bits with parameters of float32: computed in float32, one rounding.
 
     The result has the type of the input, and so have parameters where the two types are any others. With a residual it
-    is the norm of input + residual and that sum, for the layers that follow: one pass each way.
+    is the norm of input + residual and that sum, for the layers that follow: one pass each way. One of the two may be
+    float32 and the other of 16 bits, as under autocast: the sum is float32, and each gets a gradient of its own type.
+
+    dtype  of the norm of a sum, which is else that of the sum
 
     Raises ArgumentError, DTypeError and ShapeError for what does not fit.
     """
     require_floats("layer_norm", {"weight": weight, "bias": bias, "residual": residual}, input=input)
+    _require_sum("layer_norm", residual, dtype)
     weight, bias = _beside(input, weight), _beside(input, bias)
     if needs_pytorch(input, weight, bias, residual):
         total = input if residual is None else input + residual
         y = second_derivatives.layer_norm(total, tuple(normalized_shape), weight, bias, eps)
-        return y if residual is None else (y, total)
+        return y if residual is None else (y if dtype is None else y.to(dtype), total)
     shape = norm_shape("layer_norm", input, normalized_shape, weight=weight, bias=bias)
-    weight = input.new_ones(shape) if weight is None else weight
-    bias = torch.zeros_like(weight) if bias is None else bias
     if residual is not None:
-        if fits(input, residual, weight):
+        of_sum = torch.promote_types(input.dtype, residual.dtype)
+        ones, of_norm = filled(input, shape, 1, of_sum) if weight is None else weight, dtype or of_sum
+        if fits(input, residual, ones, of_norm) and (bias is None or bias.dtype is ones.dtype):
             count_call("layer_norm", input)
-            return added_norm(input, residual, shape, weight, bias, eps)
+            return added_norm(input, residual, shape, ones, bias, eps, of_norm, centred=True)
         total = input + residual
-        return layer_norm(total, shape, weight, bias, eps), total
+        return layer_norm(total, shape, weight, bias, eps).to(of_norm), total
+    weight = filled(input, shape, 1, input.dtype) if weight is None else weight
+    bias = filled(input, shape, 0, weight.dtype) if bias is None else bias
     count_call("layer_norm", input)
     return _LayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
 
@@ -195,6 +210,13 @@ def _beside(x: Tensor, parameter: Tensor | None) -> Tensor | None:
     if types[0] is types[1] or (torch.float32 in types and torch.float64 not in types):
         return parameter
     return parameter.to(x.dtype)
+
+
+def _require_sum(function: str, residual: Tensor | None, dtype: torch.dtype | None) -> None:
+    if dtype is not None and residual is None:
+        raise ArgumentError(f"{function}: dtype is {dtype} without a residual; expected None, the type of the input")
+    if dtype is not None:
+        require_float_type(function, dtype)
 
 
 def _wide(x: Tensor) -> torch.dtype:
@@ -249,6 +271,7 @@ def rms_norm(
     eps: float | None = None,
     *,
     residual: Tensor,
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -258,6 +281,7 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
     residual: Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """functional.rms_norm, and input of 16 bits with a weight of float32: computed in float32, one rounding.
 
@@ -267,20 +291,23 @@ def rms_norm(
     Raises ArgumentError, DTypeError and ShapeError for what does not fit.
     """
     require_floats("rms_norm", {"weight": weight, "residual": residual}, input=input)
+    _require_sum("rms_norm", residual, dtype)
     weight = _beside(input, weight)
     eps = torch.finfo(_wide(input)).eps if eps is None else eps
     if needs_pytorch(input, weight, residual):
         total = input if residual is None else input + residual
         y = second_derivatives.rms_norm(total, tuple(normalized_shape), weight, eps)
-        return y if residual is None else (y, total)
+        return y if residual is None else (y if dtype is None else y.to(dtype), total)
     shape = norm_shape("rms_norm", input, normalized_shape, weight=weight)
-    weight = input.new_ones(shape) if weight is None else weight
     if residual is not None:
-        if fits(input, residual, weight):
+        of_sum = torch.promote_types(input.dtype, residual.dtype)
+        ones, of_norm = filled(input, shape, 1, of_sum) if weight is None else weight, dtype or of_sum
+        if fits(input, residual, ones, of_norm):
             count_call("rms_norm", input)
-            return added_norm(input, residual, shape, weight, None, eps)
+            return added_norm(input, residual, shape, ones, None, eps, of_norm, centred=False)
         total = input + residual
-        return rms_norm(total, shape, weight, eps), total
+        return rms_norm(total, shape, weight, eps).to(of_norm), total
+    weight = filled(input, shape, 1, input.dtype) if weight is None else weight
     count_call("rms_norm", input)
     return _RmsNorm.apply(input, shape, weight, eps)  # pyright: ignore[reportReturnType]
 

@@ -20,20 +20,21 @@ def check(
     operator: str,
     rows: int,
     columns: int,
-    types: tuple[str, str],
+    types: tuple[str, ...],
     grid: int,
     outputs: tuple[str, ...] = (),
     run: dict[str, Any] | None = None,
     biased: bool = True,
     **config: Any,
 ) -> None:
-    data, parameter = types
-    operands = case(operator, rows, columns, data, parameter, seed=rows * columns, biased=biased)
+    data, parameter, *two = types
+    skip, result = two or (data, data)
+    operands = case(operator, rows, columns, data, parameter, rows * columns, biased, skip)
     wanted = frozenset(outputs or (NAMES[each] for each in OUTPUTS[operator]))
     statistic = d if data == d else f
     has = {NAMES[each] for each in operands.inputs}
     made = NormForwardConfig(
-        operator, data, data, parameter, statistic, wanted, "bias" in has, "shift" in has, **config
+        operator, data, skip, result, parameter, statistic, wanted, "bias" in has, "shift" in has, **config
     )
     if "unpredicated_vectors" not in config:
         made = replace(made, unpredicated_vectors=made.fewest_vectors(columns))
@@ -177,6 +178,28 @@ def test_the_output_may_be_written_over_either_summand(in_place: str) -> None:
     check(SKIP, 9, 96, (b, b), 1, run={"in_place": in_place}, width=8, lanes=8, vectors=2, groups_per_block=1)
 
 
+@pytest.mark.parametrize("operator", [SKIP, SKIP_SIMPLIFIED])
+@pytest.mark.parametrize("types", [(b, f, f, b), (h, f, f, f), (b, b, f, b), (f, f, f, b)])  # input, scale, skip, Y
+def test_the_sum_has_the_type_of_skip_and_the_output_either(operator: str, types: tuple[str, ...]) -> None:
+    check(operator, 9, 200, types, 2, width=4, lanes=16, vectors=4, groups_per_block=2)
+    check(operator, 37, 24, types, 2, width=4, lanes=4, vectors=2, groups_per_block=2, line_aligned_stages=True)
+    anywhere: dict[str, Any] = {"aligned": False, "packed": False, "run": {"offset": 4, "strides": True}}
+    check(operator, 9, 61, types, 1, width=1, lanes=32, vectors=2, groups_per_block=2, **anywhere)
+    cluster: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "groups_per_block": 1, "blocks_per_row": 2}
+    check(operator, 5, 200, types, 2, parameters="shared", **cluster)
+    check(operator, 5, 200, types, 2, phase="apply", **cluster)
+    plain: dict[str, Any] = {"source": "plain", "parameters": "prefetched", "scale_width": 4}
+    check(operator, 5, 200, types, 5, width=4, lanes=64, vectors=1, groups_per_block=1, **plain)
+    check(operator, 3, 200, types, 6, **cluster, **{**plain, "parameters": "global"})
+    check(operator, 9, 200, types, 2, source="async", width=4, lanes=16, vectors=4, groups_per_block=2)
+
+
+def test_a_sum_of_two_types_may_be_written_over_skip() -> None:
+    config: dict[str, Any] = {"width": 4, "lanes": 8, "vectors": 3, "groups_per_block": 1}
+    check(SKIP, 9, 96, (b, f, f, b), 1, run={"in_place": "skip", "over": "sum"}, **config)
+    check(SKIP, 9, 96, (b, f, f, b), 1, run={"in_place": "input"}, **config)
+
+
 def test_sums_of_rows_that_start_anywhere() -> None:
     run = {"offset": 2, "strides": True}
     check(
@@ -272,4 +295,5 @@ def test_a_row_ignores_what_its_units_have_of_its_neighbours(operator: str) -> N
     operands.inputs["X"][1::3] *= 1e4
     has = {NAMES[each] for each in operands.inputs}
     wanted = frozenset(NAMES[each] for each in OUTPUTS[operator])
-    simulate(NormForwardConfig(operator, b, b, b, f, wanted, "bias" in has, False, width=8, **UNITS), operands, 8)
+    config = NormForwardConfig(operator, b, b, b, b, f, wanted, "bias" in has, False, width=8, **UNITS)
+    simulate(config, operands, 8)

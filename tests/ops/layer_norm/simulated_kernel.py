@@ -27,13 +27,15 @@ def check(
     outputs: tuple[str, ...] = (),
     run: dict[str, Any] | None = None,
     residual: bool = False,
+    branch: str = "",
     **config: Any,
 ) -> None:
     data, upstream, parameter = types
     statistic = d if data == d else f
     operands = case(operator, rows, columns, data, upstream, parameter, statistic, rows * columns, residual)
-    wanted = frozenset(outputs or ALL_OUTPUTS[operator])
-    made = LayerNormConfig(operator, upstream, data, data, parameter, statistic, wanted, residual=residual, **config)
+    wanted: frozenset[str] = frozenset(outputs or ALL_OUTPUTS[operator]) | ({"branch_grad"} if branch else set())
+    added: dict[str, Any] = {"residual": residual, "branch": branch}
+    made = LayerNormConfig(operator, upstream, data, data, parameter, statistic, wanted, **added, **config)
     if "unpredicated_vectors" not in config:
         made = replace(made, unpredicated_vectors=made.fewest_vectors(columns))
     simulate(made, operands, grid, **(run or {}))
@@ -230,6 +232,36 @@ def test_a_residuals_gradient_in_rows_that_start_anywhere() -> None:
 def test_a_residuals_gradient_on_older_devices(source: str) -> None:
     config: dict[str, Any] = {"width": 2, "lanes": 8, "vectors": 4, "groups_per_block": 1, "source": source}
     check(LAYER, 9, 50, (d, d, d), 1, run={"in_place": "residual_grad"}, residual=True, **config)
+
+
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
+@pytest.mark.parametrize("types", [(f, b, f), (f, f, f), (f, f, b)])  # X, Y_grad, scale
+@pytest.mark.parametrize("more", [{}, {"residual": True}, {"residual": True, "outputs": ("scale_grad", "X_grad_sum")}])
+def test_X_grad_is_also_written_in_the_type_of_a_branch(
+    operator: str, types: tuple[str, str, str], more: dict[str, Any]
+) -> None:
+    more = {**more, "branch": b}
+    check(operator, 9, 200, types, 2, width=4, lanes=32, vectors=2, groups_per_block=2, **more)
+    check(operator, 37, 64, types, 2, width=4, lanes=4, vectors=4, groups_per_block=2, **more)
+    check(operator, 9, 500, types, 1, width=4, lanes=64, vectors=2, groups_per_block=1, aligned=False, **more)
+    anywhere: dict[str, Any] = {"aligned": False, "packed": False, "run": {"offset": 4, "strides": True}}
+    check(operator, 9, 61, types, 1, width=1, lanes=32, vectors=2, groups_per_block=2, **anywhere, **more)
+    cluster: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "groups_per_block": 1, "blocks_per_row": 2}
+    check(operator, 5, 200, types, 4, **cluster, **more)
+    check(operator, 5, 200, types, 4, phase="apply", **cluster, **more)
+    check(operator, 5, 200, types, 2, stages=2, row_in_registers=False, **cluster, **more)
+    check(operator, 9, 200, types, 2, source="async", width=4, lanes=32, vectors=2, groups_per_block=2, **more)
+    check(operator, 9, 200, types, 2, source="plain", width=4, lanes=32, vectors=2, groups_per_block=2, **more)
+
+
+def test_a_branch_of_Xs_type_has_X_grad_in_other_memory() -> None:
+    check(LAYER, 37, 257, (b, b, b), 8, branch=b, width=8, **UNITS)
+    check(LAYER, 9, 101, (f, f, f), 8, ("branch_grad",), branch=f, width=4, **UNITS)
+
+
+def test_blocks_with_rows_write_the_branchs_gradient_beside_blocks_with_columns() -> None:
+    config: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "groups_per_block": 2, "reduction_lanes": 8}
+    check(LAYER, 9, 100, (f, b, f), 7, residual=True, branch=b, **APART, **config)
 
 
 @pytest.mark.parametrize("residual", [False, True])

@@ -69,6 +69,7 @@ def config_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> N
         operator,
         data,
         data,
+        data,
         parameter,
         d if data == d else f,
         frozenset(NAMES[each] for each in OUTPUTS[operator]),

@@ -18,9 +18,8 @@ from gradkern.ops.layer_norm.cuda.forward.non_persistent_tiling import choose_no
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 
 OUTPUTS = frozenset({"Y", "mean", "inv_std"})
-CONFIG = NormForwardConfig(
-    LAYER, "bfloat16", "bfloat16", "bfloat16", "float32", OUTPUTS, True, False, 8, 1, 1, 1, scale_width=8
-)
+BF16 = "bfloat16"
+CONFIG = NormForwardConfig(LAYER, BF16, BF16, BF16, BF16, "float32", OUTPUTS, True, False, 8, 1, 1, 1, scale_width=8)
 
 
 def chosen(columns: int, rows: int = 1 << 20, operator: str = LAYER) -> NormForwardConfig:
@@ -92,7 +91,16 @@ def test_other_devices_and_what_is_added_to_every_row_have_no_such_blocks() -> N
 
 def test_units_of_memory_are_taken_where_they_are_faster() -> None:
     """SkipLayerNormalization of 1242 x 3233 in float16, on an H200: 16.0 by units, 19.1 by single elements."""
-    single = replace(CONFIG, operator=SKIP, data="float16", result="float16", width=1, scale_width=1, biased=False)
+    single = replace(
+        CONFIG,
+        operator=SKIP,
+        data="float16",
+        upstream="float16",
+        result="float16",
+        width=1,
+        scale_width=1,
+        biased=False,
+    )
     single = replace(single, aligned=False, outputs=OUTPUTS | {"sum"})
     aligned_config = replace(single, width=8, aligned_vectors=True, aligned=True)
     assert choose(single, 3233, 1242, 132, 232448, aligned_config) == choose(aligned_config, 3233, 1242, 132, 232448)
@@ -106,7 +114,14 @@ def test_every_device_has_the_shared_memory_for_what_is_chosen(capability: tuple
     source = {(7, 5): "plain", (8, 0): "async"}.get(capability, "bulk")
     for operator in (LAYER, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED):
         config = replace(
-            CONFIG, operator=operator, data=data, result=data, parameter="float32", width=width, source=source
+            CONFIG,
+            operator=operator,
+            data=data,
+            upstream=data,
+            result=data,
+            parameter="float32",
+            width=width,
+            source=source,
         )
         for columns in (8, 128, 1024, 4096, 16384, 65536, 262144):
             for rows in (10, 1 << 20):
@@ -137,7 +152,9 @@ def test_rows_have_a_ring_or_blocks_of_their_own_where_that_was_faster(
 ) -> None:
     widest = 16 // ITEMSIZE[data]
     width = min(widest, columns & -columns)
-    config = replace(CONFIG, operator=operator, data=data, result=data, parameter=data, width=width, scale_width=width)
+    config = replace(
+        CONFIG, operator=operator, data=data, upstream=data, result=data, parameter=data, width=width, scale_width=width
+    )
     config = replace(config, biased="Simplified" not in operator, aligned=width == widest)
     config = replace(config, outputs=OUTPUTS | {"sum"} if "Skip" in operator else OUTPUTS)
     assert choose(config, columns, rows, 132, 232448).non_persistent == non_persistent
@@ -157,7 +174,13 @@ def test_parameters_are_in_registers_where_there_is_room(
     operator: str, rows: int, columns: int, aligned_vectors: bool, parameters: str
 ) -> None:
     config = replace(
-        CONFIG, operator=operator, data="float16", result="float16", aligned_vectors=aligned_vectors, scale_width=1
+        CONFIG,
+        operator=operator,
+        data="float16",
+        upstream="float16",
+        result="float16",
+        aligned_vectors=aligned_vectors,
+        scale_width=1,
     )
     config = choose(replace(config, biased=operator != SKIP_SIMPLIFIED), columns, rows, 132, 232448)
     assert config.ring

@@ -18,6 +18,7 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from r
     *("partial", "row_sums", "counter"),
     *("rows", "Y_grad_stride", "X_stride", "residual_stride", "X_grad_stride"),
     *("columns", "slice_columns", "minus_mean"),  # the last: -1 / columns, as the bits of config.compute
+    *("branch_grad", "branch_grad_stride"),
 )
 
 ROWS_IN_FLIGHT = 4  # rows whose loads a thread of a column-reduction block issues before it uses the first
@@ -60,6 +61,7 @@ class LayerNormConfig(RowConfig):
     chunk: int = 8  # and `rows_in_flight`: of the last step of the sums over rows, as in ColumnSums
     rows_in_flight: int = 4
     residual: bool = False  # a gradient of X's type is added to X_grad
+    branch: str = ""  # type of branch_grad, where it is requested
     # threads side by side of a column-reduction block (column_blocks); 0: blocks with rows also reduce over rows
     reduction_lanes: int = 0
     reduction_vectors: int = 1  # of a thread
@@ -69,14 +71,17 @@ class LayerNormConfig(RowConfig):
     def name(self) -> str:
         """In a profiler."""
         role = "" if self.phase == "fused" else self.phase
-        gradients = self.outputs - {"X_grad_sum"}
+        gradients = self.outputs - {"X_grad_sum", "branch_grad"}
         outputs = "" if len(gradients) == (3 if self.centred else 2) else "_".join(sorted(gradients))
         summed = "X_grad_sum" if "X_grad_sum" in self.outputs else ""
         shape = f"{self.blocks_per_row}x{self.lanes}x{self.vectors}x{self.width}" + "units" * self.aligned_vectors
         added = "residual" if self.residual else ""
+        branch = f"branch_{self.branch}" if self.branch else ""
         reduction = f"column_blocks_{self.reduction_cluster_size}x{self.reduction_lanes}x{self.reduction_vectors}"
         reduction = reduction if self.separate_reduction else ""
-        return kernel_name(operator_words(self.operator), role, outputs, summed, added, self.data, shape, reduction)
+        return kernel_name(
+            operator_words(self.operator), role, outputs, summed, added, branch, self.data, shape, reduction
+        )
 
     @property
     def compute(self) -> str:
@@ -125,8 +130,8 @@ class LayerNormConfig(RowConfig):
 
     @property
     def makes_X_grad(self) -> bool:
-        """X_grad is computed: written, or summed, or both."""
-        return bool(self.written & {"X_grad", "X_grad_sum"})
+        """X_grad is computed: written, in one type or two, or summed."""
+        return bool(self.written & {"X_grad", "X_grad_sum", "branch_grad"})
 
     @property
     def row_terms(self) -> bool:

@@ -5,6 +5,7 @@ meaning.
     g  = Y_grad * scale,  s1 = sum g,  s2 = sum g * xh         over the columns of a row
     X_grad = r * (g - s1 / columns - xh * s2 / columns)        (no mean and no s1 for Simplified), + residual if any
     scale_grad = sum Y_grad * xh,  bias_grad = sum Y_grad,  X_grad_sum = sum X_grad      over the rows
+    branch_grad = X_grad, in another type
 
 Algorithm: one launch of persistent blocks. A group of warps iterates over its rows. A ring of stages in shared memory,
 filled by bulk copies some rows ahead (row_ring), keeps memory busy while the group computes (row_passes). Each thread
@@ -34,6 +35,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
+from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.aligned_rows import aligned_rows
 from gradkern.ops.layer_norm.cuda.column_blocks import column_blocks
@@ -72,6 +74,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
     EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
     SINGLE_BLOCK = config.single_block
     X_BYTES, D_BYTES, OUT_BYTES = config.data_itemsize, config.upstream_itemsize, config.result_itemsize
+    BRANCH_BYTES = ITEMSIZE[config.branch or config.result]
     STAGE, SLOTS, PAIR = sum(config.slots), config.exchange_slots, 2 * config.itemsize
     PAIRS_AT, ALIGNED_VECTORS, UNIT = config.exchange_at, config.aligned_vectors, config.vector_bytes
     FLOAT = float32 if config.compute == "float32" else float64
@@ -97,7 +100,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         Y_grad: int, X: int, scale: int, bias_or_X_grad_sum: int, mean: int, inv_std: int,
         residual: int, X_grad: int, scale_grad: int, bias_grad: int, partial: int, sums_of_rows: int, counter: int,
         rows: int, D_stride: int, X_stride: int, residual_stride: int, out_stride: int,
-        all_columns: int, slice_columns: int, minus_mean_bits: int,
+        all_columns: int, slice_columns: int, minus_mean_bits: int, branch_grad: int, branch_stride: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         group = int32(thread // GROUP_THREADS)
@@ -129,7 +132,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         minus_mean = float_of_bits(minus_mean_bits)
         # an address then takes one 32-bit multiplication
         X_stride, D_stride = ROW(X_stride), ROW(D_stride)
-        residual_stride, out_stride = ROW(residual_stride), ROW(out_stride)
+        residual_stride, out_stride, branch_stride = ROW(residual_stride), ROW(out_stride), ROW(branch_stride)
         first_column, columns = int64(0), ROW(all_columns)
         if BLOCKS_PER_ROW > 1:
             first_column = slice_ * slice_columns
@@ -153,6 +156,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         Y_grad = Y_grad + int64(first_column) * D_BYTES
         residual = residual + int64(first_column) * X_BYTES
         X_grad = X_grad + int64(first_column) * OUT_BYTES
+        branch_grad = branch_grad + int64(first_column) * BRANCH_BYTES
 
         shared = i.shared_memory()
         arrived, exchanged, pairs, ring = places_of(group)
@@ -249,12 +253,14 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
                 fetch(stage_at, barrier, X, Y_grad, residual, X_stride, D_stride, residual_stride, refill, rows,
                       group_thread, lane, group_row, columns)  # fmt: skip
             if X_GRAD:
-                out_at = row_address(X_grad, own_row, out_stride)
+                out_at, branch_at = (
+                    row_address(X_grad, own_row, out_stride),
+                    row_address(branch_grad, own_row, branch_stride),
+                )
                 if ALIGNED_VECTORS:
-                    out_at &= -UNIT
-                second_pass(
-                    pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid
-                )  # fmt: skip
+                    out_at, branch_at = out_at & -UNIT, branch_at & -UNIT
+                second_pass(pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, branch_at, m, r, minus_mean,
+                            lane, vectors, inside, valid)  # fmt: skip
             if RING and not REFILLS_EARLY:
                 wait_for_group(group)
                 fetch(stage_at, barrier, X, Y_grad, residual, X_stride, D_stride, residual_stride, refill, rows,

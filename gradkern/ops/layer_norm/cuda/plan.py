@@ -40,8 +40,9 @@ _NAMES = {  # contract name -> the kernel's
     "scale_grad": "scale_grad",
     "bias_grad": "bias_grad",
     "X_grad_sum": "bias_or_X_grad_sum",
+    "branch_grad": "branch_grad",
 }
-_MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad")
+_MATRICES = ("X", "Y", "Y_grad", "residual_grad", "X_grad", "branch_grad")
 _LEAST_ALIGNED = 385  # columns: in narrower rows a warp has too few vectors
 
 
@@ -109,6 +110,7 @@ def _plan(
     numbers = config.sizes(columns)
     numbers |= {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
     numbers |= {"X_grad_stride": strides.get("X_grad", 0), "residual_stride": strides.get("residual_grad", 0)}
+    numbers |= {"branch_grad_stride": strides.get("branch_grad", 0)}
     in_two = config.phase == "apply"
     phases = [replace(config, phase="row_sums"), config] if in_two and config.makes_X_grad else [config]
     memory = ["partial", "row_sums", "counter"] if in_two or config.waits_for_grid else []
@@ -148,10 +150,10 @@ def _launch(
 
 def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device: Device) -> LayerNormConfig:
     data = call.inputs["Y" if call.operator.startswith("Invertible") else "X"]
-    upstream, result = call.inputs["Y_grad"], call.outputs.get("X_grad")
+    upstream, result, branch = call.inputs["Y_grad"], call.outputs.get("X_grad"), call.outputs.get("branch_grad")
     statistic = call.inputs.get("inv_std_dev") or call.inputs["inv_std_var"]
     residual = call.inputs.get("residual_grad")
-    matrices = [data, upstream, *(each for each in (residual, result) if each)]
+    matrices = [data, upstream, *(each for each in (residual, result, branch) if each)]
     steps = list(strides.values())  # in the same order
     read = steps[: 3 if residual else 2]
     width = vector_width(list(zip(matrices, steps, strict=True)), rows, columns)
@@ -181,5 +183,6 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         packed=packed,
         long_rows=max(rows, 16 * columns, *steps) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),
-        residual=residual is not None and bool({"X_grad", "X_grad_sum"} & call.outputs.keys()),
+        residual=residual is not None and bool({"X_grad", "X_grad_sum", "branch_grad"} & call.outputs.keys()),
+        branch=branch.dtype.name if branch else "",
     )

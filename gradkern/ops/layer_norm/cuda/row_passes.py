@@ -9,6 +9,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 
@@ -37,9 +38,9 @@ def row_passes(
 
     first(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, inside, valid)
         this thread's part of s1 and s2, and the values for the second pass; adds the row to the sums over rows
-    second(pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, m, r, minus_mean, lane, vectors, inside, valid)
+    second(pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, branch_at, m, r, minus_mean, lane, vectors, inside, valid)
         X_grad from the row's s1 and s2, plus the array at z_at if it is given; X_grad is added to its sum over rows
-        before it is rounded; minus_mean: -1 / columns
+        before it is rounded, to its own type and to that of branch_grad; minus_mean: -1 / columns
 
     valid: this thread has a row; vectors: of a row in this block; inside: with aligned vectors, a bit for each of the
     thread's elements, set if it belongs to the row.
@@ -59,24 +60,28 @@ def row_passes(
     NEEDS_X, ROW_TERMS, ZERO_PADDED = config.needs_X, config.row_terms, config.zero_padded
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in config.written, "bias_grad" in config.written
     X_GRAD, X_GRAD_SUM = "X_grad" in config.written, "X_grad_sum" in config.written
-    X_VECTOR, D_VECTOR, OUT_VECTOR = (
-        WIDTH * size for size in (config.data_itemsize, config.upstream_itemsize, config.result_itemsize)
-    )
+    BRANCH_GRAD, BRANCH = "branch_grad" in config.written, config.branch or config.result
+    OUT_BYTES, BRANCH_BYTES, FULL = config.result_itemsize, ITEMSIZE[BRANCH], (1 << WIDTH) - 1
+    X_VECTOR, D_VECTOR = WIDTH * config.data_itemsize, WIDTH * config.upstream_itemsize
+    OUT_VECTOR, BRANCH_VECTOR = WIDTH * OUT_BYTES, WIDTH * BRANCH_BYTES
     SCALE_AT, BIAS_AT, INVERSE_AT = config.scale_at, config.bias_at, config.inverse_scale_at
     SINGLE, ADDED, ALIGNED_VECTORS = config.compute == "float32", config.needs_added, config.aligned_vectors
     FLOAT = float32 if SINGLE else float64
     memory = "shared" if config.ring else "global"
     load_X = i.loader(memory, config.data, WIDTH)
     load_D = i.loader(memory, config.upstream, WIDTH)
-    store_X_grad = i.storer("global", config.result, WIDTH, config.native_bfloat16)
+    store_X_grad, store_branch = (
+        i.storer("global", each, WIDTH, config.native_bfloat16) for each in (config.result, BRANCH)
+    )
     load_X_words, load_D_words = i.word_loader(memory, min(16, X_VECTOR)), i.word_loader(memory, min(16, D_VECTOR))
     WORDS, ELEMENTS = (
         max(1, X_VECTOR // 4),
         max(1, 4 // config.data_itemsize),
     )  # words of an aligned vector, elements of a word
     unpack_X, unpack_D = i.unpacker(config.data, WIDTH), i.unpacker(config.upstream, WIDTH)
-    store_one = i.storer("global", config.result, 1, config.native_bfloat16)
-    OUT_BYTES, FULL = config.result_itemsize, (1 << WIDTH) - 1
+    store_one, store_one_branch = (
+        i.storer("global", each, 1, config.native_bfloat16) for each in (config.result, BRANCH)
+    )
 
     @device_function
     def inverse(value: Any) -> Any:
@@ -171,7 +176,7 @@ def row_passes(
     @device_function
     def second(
         pair: Any, xh: Any, g: Any, dx_sum: Any, x_at: int, d_at: int, z_at: int, out_at: int,
-        m: Any, r: Any, minus_mean: Any, lane: int, vectors: int, inside: int, valid: bool,
+        branch_at: int, m: Any, r: Any, minus_mean: Any, lane: int, vectors: int, inside: int, valid: bool,
     ) -> None:  # fmt: skip
         """X_grad = g * r + (xh * k2 + k1)"""
         shared = i.shared_memory()
@@ -216,13 +221,19 @@ def row_passes(
                 if X_GRAD_SUM:  # sums of columns beyond the row are not read
                     for e in range(WIDTH):
                         dx_sum[j * WIDTH + e] += x[e]
-                if X_GRAD and (not ZERO_PADDED or j < UNPREDICATED_VECTORS or has(j, v, vectors, inside)):
+                if not ZERO_PADDED or j < UNPREDICATED_VECTORS or has(j, v, vectors, inside):
                     if ALIGNED_VECTORS and ~inside & (FULL << (j * WIDTH)):
                         for e in range(WIDTH):
                             if inside & (1 << (j * WIDTH + e)):
                                 d[0] = x[e]
-                                store_one(out_at + v * OUT_VECTOR + e * OUT_BYTES, d)
+                                if X_GRAD:
+                                    store_one(out_at + v * OUT_VECTOR + e * OUT_BYTES, d)
+                                if BRANCH_GRAD:
+                                    store_one_branch(branch_at + v * BRANCH_VECTOR + e * BRANCH_BYTES, d)
                     else:
-                        store_X_grad(out_at + v * OUT_VECTOR, x)
+                        if X_GRAD:
+                            store_X_grad(out_at + v * OUT_VECTOR, x)
+                        if BRANCH_GRAD:
+                            store_branch(branch_at + v * BRANCH_VECTOR, x)
 
     return first, second

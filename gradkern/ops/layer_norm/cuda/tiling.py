@@ -87,11 +87,13 @@ def _with_columns(
 
 
 def _spills(config: LayerNormConfig, blocks_per_row: int, lanes: int, width: int, values: int) -> bool:
-    """Configs that spill registers although `_registers` estimates that they fit: aligned vectors in clusters, and
-    single elements of the invertible norm (1.6 times as long where it was timed).
+    """Configs that spill registers although `_registers` estimates that they fit: aligned vectors in clusters, single
+    elements of the invertible norm (1.6 times as long where it was timed), and clusters of the largest blocks that also
+    write branch_grad.
     """
+    largest = config.branch != "" and config.centred and blocks_per_row > 1 and lanes > 384 and values >= 16
     single = config.invertible and width == 1 and lanes <= (32 if config.widest == 2 else 16)
-    return (values > 16 and config.aligned_vectors and blocks_per_row > 1) or (values > 12 and single)
+    return (values > 16 and config.aligned_vectors and blocks_per_row > 1) or (values > 12 and single) or largest
 
 
 def _vectors(config: LayerNormConfig) -> Iterator[tuple[int, int]]:
@@ -213,7 +215,7 @@ def _registers(config: LayerNormConfig, small: bool) -> int:
         rest = 36 if 32 <= config.lanes <= 64 else 52 if small else 44
         if config.phase == "fused" and not config.aligned_vectors and config.per_thread <= 16 and config.sums < 3:
             rest -= 16
-    rest += 8 if "X_grad_sum" in config.outputs and config.phase == "apply" else 0
+    rest += 8 if ("X_grad_sum" in config.outputs or config.needs_added) and config.phase == "apply" else 0
     return round_up(max(config.per_thread * (config.itemsize // 4) * each + rest, 64), 8)
 
 

@@ -43,7 +43,8 @@ class NormForwardConfig(RowConfig):
     """
 
     operator: str
-    data: str  # type of X, of skip and of their sum
+    data: str  # type of X
+    upstream: str  # type of the other array: of skip, and of the sum; without it the type of X
     result: str  # type of Y
     parameter: str  # V
     statistic: str  # U
@@ -76,26 +77,23 @@ class NormForwardConfig(RowConfig):
         """In a profiler."""
         role = "" if self.phase == "fused" else self.phase
         shape = f"{self.blocks_per_row}x{self.lanes}x{self.vectors}x{self.width}" + "units" * self.aligned_vectors
-        return kernel_name(operator_words(self.operator), role, self.data, shape)
+        types = dict.fromkeys((self.data, self.upstream))
+        return kernel_name(operator_words(self.operator), role, *types, shape)
 
     @property
     def compute(self) -> str:
         return "float64" if "float64" in (self.data, self.result) else "float32"
 
     @property
-    def upstream(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.data
-
-    @property
     def read_bytes(self) -> int:
         """Of one element, in all arrays of rows."""
-        return self.data_itemsize * (1 + self.skips)
+        return self.data_itemsize + self.upstream_itemsize * self.skips
 
     @property
     def moved_bytes(self) -> int:
         """The same, read and written."""
         result = self.result_itemsize * ("Y" in self.outputs)
-        return self.read_bytes + self.data_itemsize * ("sum" in self.outputs) + result
+        return self.read_bytes + self.upstream_itemsize * ("sum" in self.outputs) + result
 
     @property
     def centred(self) -> bool:

@@ -3,7 +3,7 @@
     mean = sum X / columns,  r = 1 / sqrt(sum (X - mean)^2 / columns + epsilon)     over the columns of a row
     Y = (X - mean) * r * scale + bias                                               (no mean for Simplified)
 
-In the skip forms X is X + skip + shift, rounded to its type; this sum is an output, too.
+In the skip forms X is X + skip + shift, rounded to the type of skip; this sum is an output, too.
 
 The algorithm is that of the gradients' kernel (layer_norm.cuda.kernel), with the same ring of prefetched rows
 (row_ring) and the same exchange of one pair a row between warps and between the blocks of a cluster (row_sums): here a
@@ -63,7 +63,8 @@ def build(config: NormForwardConfig) -> Callable[..., None]:
     GAPS = EXCHANGE and config.exchange_slots > WARPS * (BLOCKS_PER_ROW if CLUSTER else 1)
     ALIGNED_VECTORS, UNIT = config.aligned_vectors, config.vector_bytes
     Y_WRITTEN, MEAN, INV_STD = (each in config.written for each in ("Y", "mean", "inv_std"))
-    X_BYTES, Y_BYTES, STATISTIC = config.data_itemsize, config.result_itemsize, config.statistic_itemsize
+    X_BYTES, SKIP_BYTES, Y_BYTES = config.data_itemsize, config.upstream_itemsize, config.result_itemsize
+    STATISTIC = config.statistic_itemsize
     STAGE, SLOTS, PAIR = sum(config.slots), config.exchange_slots, 2 * config.itemsize
     PAIRS_AT, TAKEN = config.exchange_at, max(1, config.exchange_slots // 32)
     FLOAT = float32 if config.compute == "float32" else float64
@@ -116,8 +117,8 @@ def build(config: NormForwardConfig) -> Callable[..., None]:
             if BLOCKS_PER_ROW > 1:
                 columns = of_slice
         X = X + int64(first_column) * X_BYTES
-        skip = skip + int64(first_column) * X_BYTES
-        sum_ = sum_ + int64(first_column) * X_BYTES
+        skip = skip + int64(first_column) * SKIP_BYTES
+        sum_ = sum_ + int64(first_column) * SKIP_BYTES
         Y = Y + int64(first_column) * Y_BYTES
         rows = ROW(rows)
         first_row = ROW((ROW(block) * GROUPS + group) * GROUP_ROWS)

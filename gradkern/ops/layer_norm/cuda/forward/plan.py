@@ -42,7 +42,7 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
     config = _config(call, rows, columns, strides, device)
-    end_to_end = all(stride == columns * config.data_itemsize for stride in strides.values())
+    end_to_end = all(stride == columns * tensors[name].dtype.itemsize for name, stride in strides.items())
     matrices = [tensors[name] for name in strides]
     narrow = config.width * config.data_itemsize < 8  # wider vectors are faster than aligned vectors with masks
     aligned_config = None
@@ -97,13 +97,13 @@ def _config(call: Call, rows: int, columns: int, strides: dict[str, int], device
     X, Y, scale = tensors["X"], tensors.get("Y"), tensors["scale"]
     width = vector_width([(tensors[name], stride) for name, stride in strides.items()], rows, columns)
     parameters = [tensors[name] for name in ("scale", "bias", "shift") if name in tensors]
-    read = [name for name in ("X", "skip") if name in tensors]
-    starts_of_read, strides_of_read = ([tensors[name].alignment for name in read], [strides[name] for name in read])
+    read = [(tensors[name], strides[name]) for name in ("X", "skip") if name in tensors]
     statistic = tensors.get("mean") or tensors.get("inv_std")
-    source = source_of_rows(device, width * X.dtype.itemsize)
+    source = source_of_rows(device, width * min(each.dtype.itemsize for each, _ in read))
     return NormForwardConfig(
         operator=call.operator,
         data=X.dtype.name,
+        upstream=tensors.get("skip", X).dtype.name,
         result=(Y or X).dtype.name,
         parameter=scale.dtype.name,
         statistic=statistic.dtype.name if statistic else "float64" if X.dtype.itemsize == 8 else "float32",
@@ -116,9 +116,12 @@ def _config(call: Call, rows: int, columns: int, strides: dict[str, int], device
         groups_per_block=1,
         scale_width=parameter_width(width, parameters),
         source=source,
-        aligned=all(each % 16 == 0 for each in (*starts_of_read, *strides_of_read, columns * X.dtype.itemsize)),
-        line_aligned_stages=rows_begin_within_lines(source, strides_of_read),
-        packed=all(each == columns * X.dtype.itemsize for each in strides_of_read),
+        aligned=all(
+            each.alignment % 16 == 0 and stride % 16 == 0 and columns * each.dtype.itemsize % 16 == 0
+            for each, stride in read
+        ),
+        line_aligned_stages=rows_begin_within_lines(source, [stride for _, stride in read]),
+        packed=all(stride == columns * each.dtype.itemsize for each, stride in read),
         long_rows=max(rows, 16 * columns, *strides.values()) > 1 << 30,
         native_bfloat16=device.capability >= (8, 0),
     )

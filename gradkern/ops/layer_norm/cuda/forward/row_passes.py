@@ -25,8 +25,8 @@ def row_passes(
 
     take(x, x_at, skip_at, sum_at, shifts, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
         loads this thread's elements into `x`, with zeros beyond them, and returns their sum. For a skip form they are
-        X + shift + skip, rounded to the type of the data; they are also written to `sum_at` if that output is
-        requested. Prefetches scale and bias where the config says so
+        X + shift + skip, rounded to the type of skip; they are also written to `sum_at` if that output is requested.
+        Prefetches scale and bias where the config says so
     squares(x, mean, lane, vectors, inside, valid)
         returns the sum of their squared deviations from `mean`
     store(x, y_at, mean, r, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
@@ -46,26 +46,25 @@ def row_passes(
     )
     BIASED, CENTRED = config.biased, config.centred
     SKIPS, SHIFTED, SUM = config.skips, config.shifted, "sum" in config.written
-    X_VECTOR, Y_VECTOR = WIDTH * config.data_itemsize, WIDTH * config.result_itemsize
+    X_VECTOR, S_VECTOR, Y_VECTOR = (
+        WIDTH * each for each in (config.data_itemsize, config.upstream_itemsize, config.result_itemsize)
+    )
     SCALE_AT, BIAS_AT = config.scale_at, config.bias_at
     FLOAT = float32 if config.compute == "float32" else float64
-    RING, WORDS, PIECE = config.ring, max(1, X_VECTOR // 4), min(16, X_VECTOR)
-    load_X = i.loader("shared" if RING else "global", config.data, WIDTH)
-    load_words, unpack = i.word_loader("global", PIECE), i.unpacker(config.data, WIDTH)
+    RING, X_WORDS, S_WORDS = config.ring, max(1, X_VECTOR // 4), max(1, S_VECTOR // 4)
+    load_X, load_S = (i.loader("shared" if RING else "global", each, WIDTH) for each in (config.data, config.upstream))
+    load_X_words, load_S_words = i.word_loader("global", X_VECTOR), i.word_loader("global", S_VECTOR)
+    unpack_X, unpack_S = i.unpacker(config.data, WIDTH), i.unpacker(config.upstream, WIDTH)
     load_parameter, unpack_parameter = words_of_parameter
     Y_WRITTEN = "Y" in config.written
     store_Y = i.storer("global", config.result, WIDTH, config.native_bfloat16)
 
-    store_sum = i.storer("global", config.data, WIDTH, config.native_bfloat16)
-    round_to_data = i.rounder(config.data, WIDTH, config.native_bfloat16)
-    ALIGNED_VECTORS, FULL, X_BYTES, Y_BYTES = (
-        config.aligned_vectors,
-        (1 << WIDTH) - 1,
-        config.data_itemsize,
-        config.result_itemsize,
-    )
+    store_sum = i.storer("global", config.upstream, WIDTH, config.native_bfloat16)
+    round_sum = i.rounder(config.upstream, WIDTH, config.native_bfloat16)
+    ALIGNED_VECTORS, FULL = config.aligned_vectors, (1 << WIDTH) - 1
+    S_BYTES, Y_BYTES = config.upstream_itemsize, config.result_itemsize
     store_one, store_one_sum = (
-        i.storer("global", each, 1, config.native_bfloat16) for each in (config.result, config.data)
+        i.storer("global", each, 1, config.native_bfloat16) for each in (config.result, config.upstream)
     )
 
     @device_function
@@ -81,16 +80,14 @@ def row_passes(
         some, more = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         sums = cuda.local.array(2, FLOAT)  # two accumulators: a shorter dependency chain
         sums[0] = sums[1] = FLOAT(0)
-        words, more_words = cuda.local.array(VECTORS * WORDS, int32), cuda.local.array(VECTORS * WORDS, int32)
+        words, more_words = cuda.local.array(VECTORS * X_WORDS, int32), cuda.local.array(VECTORS * S_WORDS, int32)
         if not RING:  # all loads before the first use and the first store: loads are not moved across a store
             for j in range(VECTORS):
                 v = lane + j * LANES
                 if valid and (j < UNPREDICATED_VECTORS or v < vectors):
-                    for piece in range(X_VECTOR // PIECE):
-                        first, at = j * WORDS + piece * (PIECE // 4), v * X_VECTOR + piece * PIECE
-                        load_words(words, first, x_at + at)
-                        if SKIPS:
-                            load_words(more_words, first, skip_at + at)
+                    load_X_words(words, j * X_WORDS, x_at + v * X_VECTOR)
+                    if SKIPS:
+                        load_S_words(more_words, j * S_WORDS, skip_at + v * S_VECTOR)
         if AHEAD and Y_WRITTEN:
             load_parameter(scales, scale_from, first_column, lane, vectors)
             if BIASED:
@@ -103,17 +100,17 @@ def row_passes(
                 if RING:
                     load_X(some, x_at + v * X_VECTOR)
                 else:
-                    unpack(some, words, j * WORDS)
+                    unpack_X(some, words, j * X_WORDS)
                 if SKIPS:
                     if RING:
-                        load_X(more, skip_at + v * X_VECTOR)
+                        load_S(more, skip_at + v * S_VECTOR)
                     else:
-                        unpack(more, more_words, j * WORDS)
+                        unpack_S(more, more_words, j * S_WORDS)
                     for e in range(WIDTH):
                         if SHIFTED:
                             some[e] = some[e] + shifts[j * WIDTH + e]
                         some[e] = some[e] + more[e]
-                    round_to_data(some)
+                    round_sum(some)
                 if is_cut(inside, j):
                     own = i.opaque(inside)  # else the compiler hoists this for every vector
                     for e in range(WIDTH):
@@ -121,9 +118,9 @@ def row_passes(
                         if not own & (1 << (j * WIDTH + e)):
                             some[e] = FLOAT(0)
                         elif SUM:
-                            store_one_sum(sum_at + v * X_VECTOR + e * X_BYTES, more)
+                            store_one_sum(sum_at + v * S_VECTOR + e * S_BYTES, more)
                 elif SUM:
-                    store_sum(sum_at + v * X_VECTOR, some)
+                    store_sum(sum_at + v * S_VECTOR, some)
             for e in range(WIDTH):
                 x[j * WIDTH + e] = some[e]
                 sums[e & 1] += some[e]

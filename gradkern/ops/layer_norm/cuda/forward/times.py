@@ -155,7 +155,7 @@ def _large_persistent_loss(config: NormForwardConfig, columns: int, rows: int, p
 
 def _access(config: NormForwardConfig) -> int:
     """Bytes of the narrowest load or store of a row."""
-    return config.width * min(config.data_itemsize, config.result_itemsize)
+    return config.width * min(config.data_itemsize, config.upstream_itemsize, config.result_itemsize)
 
 
 def _parameters(config: NormForwardConfig) -> float:
