@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 __all__ = [
     "HOST",
     "Call",
+    "Choosing",
     "CompilingAhead",
+    "Configurable",
     "Delegating",
     "Launching",
     "Pinning",
@@ -187,6 +189,27 @@ class Wrapper(Protocol):
         """A plan that copies these arrays, or all that it is for, runs the plan that `make` makes for the copies, and
         copies outputs back; None where there is nothing to copy.
         """
+        ...
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """A module whose plans have configs: a search times them. `supports` may be left out, then they raise Refusal."""
+
+    def configs(self, call: Call, /) -> Iterable[Mapping[str, Any]]:
+        """The configs for a call, best first, as JSON values."""
+        ...
+
+    def build(self, call: Call, config: Mapping[str, Any], /) -> Plan:
+        """The plan in a config."""
+        ...
+
+
+class Choosing(Protocol):
+    """What a module offers that chooses among the modules of an operator by a search."""
+
+    def plan(self, call: Call, modules: Mapping[str, str], /) -> Plan:
+        """The plan of one of these modules, import paths by name. Raises Refusal if none takes the call."""
         ...
 
 

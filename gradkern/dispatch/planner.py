@@ -13,7 +13,19 @@ from typing import Any, cast
 
 from gradkern.arrays.host import NUMPY
 from gradkern.arrays.kind import View, dtype_of
-from gradkern.call import HOST, Call, CompilingAhead, Pinning, Plan, ProviderModule, Refusal, Resolving, Wrapper
+from gradkern.call import (
+    HOST,
+    Call,
+    Choosing,
+    CompilingAhead,
+    Configurable,
+    Pinning,
+    Plan,
+    ProviderModule,
+    Refusal,
+    Resolving,
+    Wrapper,
+)
 from gradkern.contract.binder import Binder
 from gradkern.contract.check import check, scattered_outputs
 from gradkern.contract.host import host_key
@@ -24,6 +36,7 @@ from gradkern.dispatch.prepared import Prepared
 from gradkern.errors import GradkernError, ProviderError, nearest, shown
 from gradkern.policy import effective, searching
 from gradkern.system import providers
+from gradkern.system.implementations import added
 from gradkern.system.importing import load
 from gradkern.system.notice import notice
 from gradkern.system.own_thread import turn
@@ -184,12 +197,21 @@ def _ask(binder: Binder, provider: Provider, call: Call) -> Plan:
 
     Arrays with strides that no module takes are copied end to end, where the provider has a module for that.
     """
-    reasons: list[str] = []
-    for name in binder.operator.providers[provider.name]:
+    family, names = binder.operator.family, binder.operator.providers[provider.name]
+    more, reasons = added(binder.name, provider.name), list[str]()
+    for name in names:
+        searched = bool(provider.search and more)
         try:
-            return _planned(module_of(binder.operator.family, name), call)
+            module = module_of(family, name)
+            searched = searched or bool(provider.search and isinstance(module, Configurable))
+            if searched:
+                every = {each: f"gradkern.ops.{family}.{each}" for each in names} | dict(more)
+                return cast(Choosing, load(str(provider.search))).plan(call, every)
+            return _planned(module, call)
         except Refusal as refusal:
-            reasons.append(f"{name}: {refusal}")
+            reasons.append(str(refusal) if searched else f"{name}: {refusal}")
+            if searched:  # all modules
+                break
         except ImportError as error:
             reasons.append(f"{name}: cannot be loaded: {error}")
         except GradkernError as error:

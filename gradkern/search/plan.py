@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from gradkern.call import Refusal
+from gradkern.call import Launching, Plan, Refusal
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn, is_current
 from gradkern.cuda.scratch import scratch
 from gradkern.cuda.torch_memory import LARGE, borrow, give_back
 from gradkern.errors import ProviderError
+from gradkern.search.candidate import Note
 from gradkern.search.store import SearchResult
 from gradkern.search.streams import BoundCandidate
 from gradkern.search.tuner import Choice
 
-__all__ = ["Choices", "SearchPlan"]
+__all__ = ["Choices", "PlanCandidate", "SearchPlan", "WinnerPlan"]
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
@@ -105,3 +106,71 @@ class SearchPlan:
 
 def _nothing(inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
     """The plan if every gradient is zero."""
+
+
+class PlanCandidate:
+    """A plan as a candidate. It takes its scratch memory itself.
+
+    origin, recipe: as of Candidate
+    make            makes the plan; compiles its kernels
+    """
+
+    notes: frozenset[Note] = frozenset({"compiles_once"})
+    workspace = 0
+
+    def __init__(self, name: str, origin: str, recipe: Mapping[str, Any], make: Callable[[], Plan]) -> None:
+        self.name, self.origin, self.recipe = name, origin, recipe
+        self.alone: Plan | None = None
+        self._make = make
+
+    @property
+    def kernel(self) -> str:
+        return self.name if self.alone is None else self.alone.kernel
+
+    def prepare(self) -> None:
+        if self.alone is None:
+            self.alone = self._make()
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        if self.alone is None:
+            raise RuntimeError("prepare has not been called")
+        self.alone(inputs, outputs, stream)
+
+
+class WinnerPlan(SearchPlan):
+    """One winner computes all results of a call."""
+
+    def __init__(self, device: Device, choice: Choice, results: str) -> None:
+        super().__init__(device, {results: choice}, _bound)
+        # the plan of gradkern's own kernels: without the search's plan around it, it costs the host far less
+        self._alone: Plan | None = getattr(choice.candidate, "alone", None)
+
+    @property
+    def kernel(self) -> str:
+        candidate: Any = next(iter(self.choices.values())).candidate
+        return candidate.kernel if isinstance(candidate, PlanCandidate) else candidate.name
+
+    @property
+    def scratch(self) -> int:
+        return super().scratch if self._alone is None else self._alone.scratch
+
+    @property
+    def launches(self) -> tuple[Any, ...]:
+        """Of a kernel of gradkern's own; what libraries launch is not known."""
+        return self._alone.launches if isinstance(self._alone, Launching) else ()
+
+    @property
+    def within(self) -> Plan:
+        return self if self._alone is None else self._alone
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        if self._alone is not None:
+            self._alone(inputs, outputs, stream)
+        else:
+            super().__call__(inputs, outputs, stream)
+
+
+def _bound(choices: Choices) -> BoundCandidate:
+    (choice,) = choices.values()
+    task = choice.task
+    return BoundCandidate(choice.candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs))))

@@ -35,6 +35,7 @@ class Provider:
     host_copies  the module that plans a call on host arrays by copies to the first device (gradkern.call.Wrapper)
     contiguous   the module that plans a call no module takes, by copies in C order (gradkern.call.Wrapper)
     compile_ahead  the module that compiles together what several plans need (gradkern.call.CompilingAhead)
+    search       the module that chooses among several modules for a call (gradkern.call.Choosing)
     """
 
     name: str
@@ -45,6 +46,7 @@ class Provider:
     host_copies: str | None = None
     contiguous: str | None = None
     compile_ahead: str | None = None
+    search: str | None = None
 
     @property
     def first_device(self) -> str:
@@ -79,6 +81,7 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
                 host_copies="gradkern.cuda.host_copies",
                 contiguous="gradkern.cuda.contiguous",
                 compile_ahead="gradkern.cuda.compile_ahead",
+                search="gradkern.search.operators",
             ),
         )
     }

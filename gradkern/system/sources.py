@@ -1,4 +1,5 @@
-"""The source files that a kernel's machine code depends on: its own module, and all of gradkern that it imports.
+"""The source files that a kernel's machine code depends on: its own module, and all of gradkern that it imports; of a
+module of another package, also what it imports of that package.
 
 Imports are found in the text, as Python's own parser would take a tenth of a second in every process; a test holds this
 against the parser. What a module imports inside a function counts; what it imports from a name put together does not.
@@ -9,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 __all__ = ["closure", "digest"]
 
 _ROOT = Path(__file__).parents[2]  # the folder that the package lies in
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(gradkern[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|.+)|import[ \t]+(gradkern.+))", re.M
-)
 
 
 @cache
@@ -46,9 +45,11 @@ def closure(*modules: str, root: Path = _ROOT) -> list[str]:
 @cache
 def _imports(module: str, root: Path) -> tuple[str, ...]:
     found: list[str] = []
-    for package, names, plain in _IMPORT.findall(_file(module, root).read_text()):
+    ours = "|".join(dict.fromkeys(("gradkern", module.partition(".")[0])))
+    line = rf"^[ \t]*(?:from[ \t]+((?:{ours})\b[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|.+)|import[ \t]+((?:{ours})\b.+))"
+    for package, names, plain in re.findall(line, _file(module, root).read_text(), re.M):
         if plain:
-            found += re.findall(r"gradkern[\w.]*", plain)
+            found += re.findall(rf"(?:{ours})\b[\w.]*", plain)
         for name in re.findall(r"\w+", re.sub(r"#.*| as \w+", "", names)):
             submodule = f"{package}.{name}"
             found.append(submodule if _exists(submodule, root) else package)
@@ -60,5 +61,9 @@ def _exists(module: str, root: Path) -> bool:
 
 
 def _file(module: str, root: Path) -> Path:
+    package = module.partition(".")[0]
+    if not (root / package).is_dir():
+        places = getattr(find_spec(package), "submodule_search_locations", None)
+        root = Path(next(iter(places))).parent if places else root
     path = root.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")

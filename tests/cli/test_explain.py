@@ -186,7 +186,7 @@ def test_plans_of_gradkerns_own_kernels_tell_their_launches() -> None:
     from gradkern.cuda.launch import LaunchPlan
     from gradkern.kernels.channels.streaming_plan import StreamingPlan
     from gradkern.kernels.channels.tiles_plan import TilesPlan
-    from gradkern.ops.batch_norm.cuda.plan import BatchNormPlan
+    from gradkern.search.plan import WinnerPlan
 
     one, two, device = (cast(Any, SimpleNamespace()) for _ in range(3))
     assert TilesPlan("gelu", 0, one, device).launches == LaunchPlan("whole", one).launches == (one,)
@@ -195,7 +195,7 @@ def test_plans_of_gradkerns_own_kernels_tell_their_launches() -> None:
     for alone, launches in ((LaunchPlan("whole", one), (one,)), (None, ())):
         task = SimpleNamespace(inputs=(None, None), outputs=(None,))
         choice: Any = SimpleNamespace(candidate=SimpleNamespace(alone=alone, workspace=0), task=task)
-        assert BatchNormPlan(device, choice).launches == launches
+        assert WinnerPlan(device, choice, "all").launches == launches
 
 
 def test_a_driver_that_does_not_tell_the_rate_gives_no_bound(

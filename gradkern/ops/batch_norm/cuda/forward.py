@@ -14,9 +14,9 @@ from gradkern.cuda.device import Device, activate, check
 from gradkern.cuda.rows import device_of
 from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda.forward_reference import elements
-from gradkern.ops.batch_norm.cuda.plan import BatchNormPlan
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem
 from gradkern.search.implementation import ModuleImplementation
+from gradkern.search.plan import WinnerPlan
 from gradkern.search.store import SearchResult
 from gradkern.search.task import Task
 from gradkern.search.tuner import candidate_names, choose, stored
@@ -31,7 +31,7 @@ _ALL = "all results"
 _COPIES = {"running_mean": "input_mean", "running_var": "input_var"}  # for an empty batch
 
 
-def plan(call: Call) -> BatchNormPlan | EmptyBatchPlan:
+def plan(call: Call) -> WinnerPlan | EmptyBatchPlan:
     """The plan of the winner, found by an earlier search or by one now."""
     for name, tensor in call.outputs.items():
         if overlaps_itself(tensor):
@@ -39,7 +39,7 @@ def plan(call: Call) -> BatchNormPlan | EmptyBatchPlan:
     device = device_of(call)
     if not call.inputs["X"].size or not call.outputs:
         return EmptyBatchPlan.of(call, device)
-    return BatchNormPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel), _ALL)
+    return WinnerPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel), _ALL)
 
 
 def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:

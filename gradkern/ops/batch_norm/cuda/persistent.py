@@ -16,7 +16,7 @@ from gradkern.kernels.channels.channels_last_plan import channels_last_plan, fit
 from gradkern.kernels.channels.persistent_plan import Named, persistent_plan, resident_configs
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
-from gradkern.search.candidate import Note
+from gradkern.search.plan import PlanCandidate
 
 __all__ = ["OWN_KERNELS", "PersistentCandidate", "build", "comes_first", "configs"]
 
@@ -52,29 +52,14 @@ def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> Persis
     raise Refusal(f"no channel fits {config['cluster_size']} blocks")
 
 
-class PersistentCandidate:
+class PersistentCandidate(PlanCandidate):
     """One launch; the order of all additions is fixed."""
-
-    origin = "gradkern persistent"
-    notes: frozenset[Note] = frozenset({"compiles_once"})
-    workspace = 0
 
     def __init__(
         self, name: str, recipe: Mapping[str, int], should_be_faster: bool, make: Callable[[], LaunchPlan]
     ) -> None:
-        self.name, self.recipe = name, recipe
+        super().__init__(name, "gradkern persistent", recipe, make)
         self.should_be_faster = should_be_faster  # than the streaming kernel
-        self.alone: LaunchPlan | None = None
-        self._make = make
-
-    def prepare(self) -> None:
-        if self.alone is None:
-            self.alone = self._make()
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-        if self.alone is None:
-            raise RuntimeError("prepare has not been called")
-        self.alone(inputs, outputs, stream)
 
 
 def _fitting(problem: Problem, device: Device) -> list[PersistentCandidate]:

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from gradkern.call import Call, Plan, Refusal
+from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, LaunchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.activation_alpha import with_alpha, without_alpha
@@ -21,20 +20,19 @@ from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.implementation import ModuleImplementation
-from gradkern.search.plan import Choices, SearchPlan
+from gradkern.search.plan import WinnerPlan
 from gradkern.search.store import SearchResult
-from gradkern.search.streams import BoundCandidate
 from gradkern.search.task import Task
-from gradkern.search.tuner import Choice, candidate_names, choose, stored
+from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
-__all__ = ["SELECTS_BY_NAME", "BatchNormPlan", "plan", "searches"]
+__all__ = ["SELECTS_BY_NAME", "plan", "searches"]
 
 SELECTS_BY_NAME = True  # of Policy.kernel
 _ALL = "all gradients"
 
 
-def plan(call: Call) -> BatchNormPlan | StreamingPlan | EmptyPlan:
+def plan(call: Call) -> WinnerPlan | StreamingPlan | EmptyPlan:
     """The plan of the winner, found by an earlier search or by one now."""
     if not call.inputs["X"].size:
         return streaming_plan.plan(call, NAMES, [axis == 1 for axis in range(len(call.inputs["X"].shape))], None)
@@ -42,7 +40,7 @@ def plan(call: Call) -> BatchNormPlan | StreamingPlan | EmptyPlan:
         if overlaps_itself(tensor):
             raise Refusal(f"{name}: elements of it share memory")
     device = device_of(call)
-    return BatchNormPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel))
+    return WinnerPlan(device, choose(_task(call, device), call.policy, device, call.policy.kernel), _ALL)
 
 
 def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
@@ -52,45 +50,6 @@ def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
     task = _task(call, device_of(call))
     result = stored(task, call.policy, device_of(call))
     return {_ALL: (result, [] if result else candidate_names(task))}
-
-
-class BatchNormPlan(SearchPlan):
-    """One winner computes all results."""
-
-    def __init__(self, device: Device, choice: Choice, results: str = _ALL) -> None:
-        super().__init__(device, {results: choice}, _bound)
-        # of gradkern's own kernels
-        self._alone: StreamingPlan | LaunchPlan | None = getattr(choice.candidate, "alone", None)
-
-    @property
-    def kernel(self) -> str:
-        return _only(self.choices).candidate.name
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """Of a kernel of gradkern's own; what libraries launch is not known."""
-        return () if self._alone is None else self._alone.launches
-
-    @property
-    def within(self) -> Plan:
-        """gradkern's own kernel without the search's plan: it costs the host far less."""
-        return self if self._alone is None else self._alone
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        if self._alone is not None:
-            self._alone(inputs, outputs, stream)
-        else:
-            super().__call__(inputs, outputs, stream)
-
-
-def _only(choices: Choices) -> Choice:
-    (choice,) = choices.values()
-    return choice
-
-
-def _bound(choices: Choices) -> BoundCandidate:
-    task, candidate = _only(choices).task, _only(choices).candidate
-    return BoundCandidate(candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs))))
 
 
 def _modules(problem: Problem, device: Device) -> list[str]:
