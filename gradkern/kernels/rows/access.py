@@ -14,7 +14,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["Reduction", "RowArithmetic", "vector_access"]
+__all__ = ["NO_REDUCTION", "Reduction", "RowArithmetic", "vector_access"]
 
 
 @device_function
@@ -41,14 +41,25 @@ class Reduction:
     identity: tuple[float, float] = (0.0, 0.0)
 
 
+@device_function
+def _no_terms(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
+    return x[0], x[0]
+
+
+NO_REDUCTION = Reduction(_no_terms)
+"""In the place of one that an operator does not have."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RowArithmetic:
     """An operator's device functions.
 
-    reductions  one or two; the terms of the second know the totals of the first
+    reductions  at most two; the terms of the second know the totals of the first
     map         (y, x, p, r, totals, column): sets y, one element of every output
-    finish      (totals, r, columns), once a row, when all totals are known: may change them. The row's results are the
-                first of them
+    finish      (totals, r, columns), once a row, when all totals are known: may change them, and r. The row's results
+                are the first of them
+    scalars     (r, s0, s1, s2, s3, s4, row, columns), once a row: sets r, which has `values` numbers, from the
+                addresses of the scalars. None: r has the scalars themselves
 
     x has one element of every input, p one number of every parameter, r the row's scalars, totals the values of the
     first reduction (0 and 1) and of the second (2 and 3); column is the element's number in its row. All are local
@@ -58,9 +69,13 @@ class RowArithmetic:
     reductions: tuple[Reduction, ...]
     map: Callable[..., None]
     finish: Callable[..., None] = _nothing
+    scalars: Callable[..., None] | None = None
+    values: int = 0
 
 
-def vector_access(types: RowsTypes, width: int, whole: bool, along: int) -> tuple[Callable[..., Any], ...]:
+def vector_access(
+    types: RowsTypes, width: int, whole: bool, along: int, arithmetic: RowArithmetic
+) -> tuple[Callable[..., Any], ...]:
     """Device functions for a thread's vectors of `width` elements. A vector covers `along` columns; if `whole`, all its
     elements are of one row:
 
@@ -69,7 +84,7 @@ def vector_access(types: RowsTypes, width: int, whole: bool, along: int) -> tupl
     store(b0, b1, y0, y1)                        the outputs' vectors
     store_some(b0, b1, y0, y1, low, high)        their elements from `low` to before `high`
     parameters(q0, q1, q2, p0, p1, p2, column, last)   the numbers of `along` columns, in a row that ends at `last`
-    scalars(r, s0, s1, row)                      the numbers of one row
+    scalars(r, s0, s1, s2, s3, s4, row, columns)  the numbers of one row
     results(r0, r1, totals, row)                 writes the row's results
     """
     native = types.native_bfloat16
@@ -79,7 +94,7 @@ def vector_access(types: RowsTypes, width: int, whole: bool, along: int) -> tupl
     load_0, load_1, load_2 = (i.word_loader("global", each) for each in sizes)
     unpack_0, unpack_1, unpack_2 = (i.unpacker(each, width) for each in kinds)
     WORDS_0, WORDS_1 = (max(1, each // 4) for each in sizes[:2])
-    written = (*types.outputs, *types.outputs[:1])[:2]
+    written = (*types.outputs, *types.inputs[:1] * 2)[:2]
     store_0, store_1 = (i.storer("global", each, width, native) for each in written)
     one_0, one_1 = (i.storer("global", each, 1, native) for each in written)
     BYTES_0, BYTES_1 = (ITEMSIZE[each] for each in written)
@@ -117,18 +132,23 @@ def vector_access(types: RowsTypes, width: int, whole: bool, along: int) -> tupl
                     one[0] = y1[e]
                     one_1(b1 + e * BYTES_1, one)
 
-    return load, unpack, store, store_some, *_numbers(types, whole and types.whole_parameters, along)
+    numbers = _numbers(types, whole and types.whole_parameters, along, arithmetic.scalars)
+    return load, unpack, store, store_some, *numbers
 
 
-def _numbers(types: RowsTypes, whole: bool, along: int) -> tuple[Callable[..., None], ...]:
+def _numbers(
+    types: RowsTypes, whole: bool, along: int, own_scalars: Callable[..., None] | None
+) -> tuple[Callable[..., None], ...]:
     """The last three of vector_access."""
-    PARAMETERS, SCALARS, RESULTS = len(types.parameters), len(types.scalars), len(types.results)
+    PARAMETERS, RESULTS = len(types.parameters), len(types.results)
+    SCALARS = 0 if own_scalars else len(types.scalars)
     FLOAT = float64 if types.compute == "float64" else float32
 
     def filled(kinds: tuple[str, ...], count: int) -> tuple[str, ...]:
         return (*kinds, *["float32"] * count)[:count]
 
-    parameters, scalars, results = filled(types.parameters, 3), filled(types.scalars, 2), filled(types.results, 2)
+    parameters, scalars = filled(types.parameters, 3), filled(types.scalars[:SCALARS], 2)
+    results = filled(types.results, 2)
     load_0, load_1, load_2 = (i.loader("global", each, along if whole else 1) for each in parameters)
     scalar_0, scalar_1 = (i.loader("global", each, 1) for each in scalars)
     store_0, store_1 = (i.storer("global", each, 1, types.native_bfloat16) for each in results)
@@ -159,7 +179,7 @@ def _numbers(types: RowsTypes, whole: bool, along: int) -> tuple[Callable[..., N
                     q2[e] = one[0]
 
     @device_function
-    def load_scalars(r: Any, s0: int, s1: int, row: int) -> None:
+    def load_scalars(r: Any, s0: int, s1: int, _s2: int, _s3: int, _s4: int, row: int, _columns: int) -> None:
         one = cuda.local.array(1, FLOAT)
         if SCALARS > 0:
             scalar_0(one, s0 + int64(row) * S0)
@@ -178,4 +198,4 @@ def _numbers(types: RowsTypes, whole: bool, along: int) -> tuple[Callable[..., N
             one[0] = totals[1]
             store_1(r1 + int64(row) * R1, one)
 
-    return load_parameters, load_scalars, store_results
+    return load_parameters, own_scalars or load_scalars, store_results

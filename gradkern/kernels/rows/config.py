@@ -132,7 +132,8 @@ def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[R
         if lanes <= threads:
             yield _of_rows(problem, lanes, 1, -(-vectors // (lanes * cluster)), cluster)
     # Read twice, the second time from the L2 cache: as few blocks run at a time as there are multiprocessors.
-    yield replace(_of_rows(problem, 1024, 1, max(1, most * 3 // 4), clusters[-1]), held=False)
+    threads = 1024 if _registers(problem) <= 80 else 512
+    yield replace(_of_rows(problem, threads, 1, max(1, most * 3 // 4), clusters[-1]), held=False)
 
 
 def _of_rows(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:

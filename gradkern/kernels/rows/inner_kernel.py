@@ -16,7 +16,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import Reduction, RowArithmetic, vector_access
+from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, over_teams
@@ -30,16 +30,18 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
     HELD, STEP = config.held, config.teams * config.cluster
     WORDS = sum(max(1, WIDTH * ITEMSIZE[each] // 4) for each in types.inputs)
     I0, I1, I2 = (ITEMSIZE[each] for each in (*types.inputs, *types.inputs[:1] * 2)[:3])
-    O0, O1 = (ITEMSIZE[each] for each in (*types.outputs, *types.outputs[:1])[:2])
+    O0, O1 = (ITEMSIZE[each] for each in (*types.outputs, *types.inputs[:1] * 2)[:2])
     HELD_WORDS, INPUTS, OUTPUTS = VECTORS * WORDS, len(types.inputs), len(types.outputs)
     REDUCTIONS, PARAMETERS, SCALARS, RESULTS = (
         len(each) for each in (arithmetic.reductions, types.parameters, types.scalars, types.results)
     )
-    R = max(1, SCALARS)
+    R = max(1, arithmetic.values or SCALARS)
     FLOAT = float64 if types.compute == "float64" else float32
     finish, compute = arithmetic.finish, arithmetic.map
-    first_reduction, second_reduction = arithmetic.reductions[0], arithmetic.reductions[-1]
-    load, unpack, store, _, load_parameters, load_scalars, store_results = vector_access(types, WIDTH, False, 1)
+    first_reduction, second_reduction = (*arithmetic.reductions, *[NO_REDUCTION] * 2)[:2]
+    load, unpack, store, _, load_parameters, load_scalars, store_results = vector_access(
+        types, WIDTH, False, 1, arithmetic
+    )
     combine_first = over_teams(types, config, first_reduction, 0)
     combine_second = over_teams(types, config, second_reduction, 1)
     begin_cluster = cluster_barriers(types, config)
@@ -78,7 +80,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                             x[2] = x2[e]
                         if REDUCTIONS > 1:
                             own[0], own[1] = totals[4 * e], totals[4 * e + 1]
-                        for k in range(SCALARS):
+                        for k in range(R):
                             q[k] = r[e * R + k]
                         one, other = terms(x, p, q, own, n)
                         first[e], second[e] = combine(first[e], second[e], one, other)
@@ -124,7 +126,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                         x[2] = x2[e]
                     for k in range(4):
                         own[k] = totals[4 * e + k]
-                    for k in range(SCALARS):
+                    for k in range(R):
                         q[k] = r[e * R + k]
                     compute(y, x, p, q, own, n)
                     y0[e] = y[0]
@@ -134,8 +136,9 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
             b0, b1 = b0 + STEP * s0, b1 + STEP * s1
 
     def kernel(
-        in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int, s_0: int, s_1: int,
-        r_0: int, r_1: int, _rows: int, columns: int, inner: int, slices: int,
+        in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int,
+        s_0: int, s_1: int, s_2: int, s_3: int, s_4: int, r_0: int, r_1: int,
+        _rows: int, columns: int, inner: int, slices: int,
         in_0_stride: int, in_1_stride: int, in_2_stride: int, out_0_stride: int, out_1_stride: int,
         in_0_step: int, in_1_step: int, in_2_step: int, out_0_step: int, out_1_step: int,
     ) -> None:  # fmt: skip
@@ -146,7 +149,8 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
         if CLUSTER > 1:
             rank = i.cluster_rank()
             block = int32(block // CLUSTER)
-            begin_cluster(thread)
+            if REDUCTIONS > 0:
+                begin_cluster(thread)
         matrix = i.quotient(block, int32(slices))
         slice_ = int32(block - matrix * slices)
         begin = int64(rank * TEAMS + team)  # this thread's first place of a row
@@ -167,21 +171,22 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
         load_vectors(words, begin, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
         if SCALARS > 0:
             for e in range(WIDTH):
-                load_scalars(q, s_0, s_1, int64(matrix) * inner + column + e)
-                for k in range(SCALARS):
+                load_scalars(q, s_0, s_1, s_2, s_3, s_4, int64(matrix) * inner + column + e, columns)
+                for k in range(R):
                     r[e * R + k] = q[k]
 
-        clear_first(first, second)
-        place = begin
-        while True:
-            reduce_first(first, second, totals, words, place, last, r, p_0, p_1, p_2)
-            place += VECTORS * STEP
-            if HELD or place - begin > last:
-                break
-            load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
-        combine_first(first, second, thread, lane, rank)
-        for e in range(WIDTH):
-            totals[4 * e], totals[4 * e + 1] = first[e], second[e]
+        if REDUCTIONS > 0:
+            clear_first(first, second)
+            place = begin
+            while True:
+                reduce_first(first, second, totals, words, place, last, r, p_0, p_1, p_2)
+                place += VECTORS * STEP
+                if HELD or place - begin > last:
+                    break
+                load_vectors(words, place, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
+            combine_first(first, second, thread, lane, rank)
+            for e in range(WIDTH):
+                totals[4 * e], totals[4 * e + 1] = first[e], second[e]
         if REDUCTIONS > 1:
             clear_second(first, second)
             place = begin
@@ -198,11 +203,13 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
         for e in range(WIDTH):
             for k in range(4):
                 own[k] = totals[4 * e + k]
-            for k in range(SCALARS):
+            for k in range(R):
                 q[k] = r[e * R + k]
             finish(own, q, FLOAT(columns))
             for k in range(4):
                 totals[4 * e + k] = own[k]
+            for k in range(R):
+                r[e * R + k] = q[k]
             if RESULTS > 0 and inside and begin == 0:
                 store_results(r_0, r_1, own, int64(matrix) * inner + column + e)
 

@@ -20,7 +20,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import Reduction, RowArithmetic, vector_access
+from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, identity_of, over_row
@@ -34,19 +34,19 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     HELD, SHIFTED, STEP = config.held, config.shifted, config.lanes * config.cluster
     BYTES = [WIDTH * ITEMSIZE[each] for each in (*types.inputs, *types.inputs[:1] * 2)[:3]]
     V0, V1, V2 = BYTES
-    W0, W1 = (WIDTH * ITEMSIZE[each] for each in (*types.outputs, *types.outputs[:1])[:2])
+    W0, W1 = (WIDTH * ITEMSIZE[each] for each in (*types.outputs, *types.inputs[:1] * 2)[:2])
     WORDS = sum(max(1, each // 4) for each in BYTES[: len(types.inputs)])
     ITEM, HELD_WORDS = ITEMSIZE[types.inputs[0]], VECTORS * WORDS
     INPUTS, OUTPUTS, REDUCTIONS = len(types.inputs), len(types.outputs), len(arithmetic.reductions)
     PARAMETERS, SCALARS, RESULTS = len(types.parameters), len(types.scalars), len(types.results)
-    R = max(1, SCALARS)
+    R = max(1, arithmetic.values or SCALARS)
     FLOAT = float64 if types.compute == "float64" else float32
     finish, compute = arithmetic.finish, arithmetic.map
     load, unpack, store, store_some, load_parameters, load_scalars, store_results = vector_access(
-        types, WIDTH, not SHIFTED, WIDTH
+        types, WIDTH, not SHIFTED, WIDTH, arithmetic
     )
     begin_cluster = cluster_barriers(types, config)
-    first_reduction, second_reduction = arithmetic.reductions[0], arithmetic.reductions[-1]
+    first_reduction, second_reduction = (*arithmetic.reductions, *[NO_REDUCTION] * 2)[:2]
     combine_first = over_row(types, config, first_reduction, 0)
     combine_second = over_row(types, config, second_reduction, 1)
     first_identity, second_identity = identity_of(types, first_reduction), identity_of(types, second_reduction)
@@ -159,8 +159,9 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                     store(b0 + int64(v) * W0, b1 + int64(v) * W1, y0, y1)
 
     def kernel(
-        in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int, s_0: int, s_1: int,
-        r_0: int, r_1: int, rows: int, columns: int, _inner: int, _slices: int,
+        in_0: int, in_1: int, in_2: int, out_0: int, out_1: int, p_0: int, p_1: int, p_2: int,
+        s_0: int, s_1: int, s_2: int, s_3: int, s_4: int, r_0: int, r_1: int,
+        rows: int, columns: int, _inner: int, _slices: int,
         in_0_stride: int, in_1_stride: int, in_2_stride: int, out_0_stride: int, out_1_stride: int,
         _in_0_step: int, _in_1_step: int, _in_2_step: int, _out_0_step: int, _out_1_step: int,
     ) -> None:  # fmt: skip
@@ -173,7 +174,8 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         if CLUSTER > 1:
             rank = i.cluster_rank()
             block = int32(block // CLUSTER)
-            begin_cluster(thread)
+            if REDUCTIONS > 0:
+                begin_cluster(thread)
         row = int64(block) * TEAMS + team
         valid = TEAMS == 1 or row < rows
         row = min(row, rows - 1)  # all lanes of a warp take part in its shuffles
@@ -194,17 +196,18 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         v0 = int32(rank * LANES + lane)
         load_vectors(words, v0, last, a0, a1, a2)
         if SCALARS > 0:
-            load_scalars(r, s_0, s_1, row)
+            load_scalars(r, s_0, s_1, s_2, s_3, s_4, row, columns)
 
-        first, second = first_identity()
-        v = v0
-        while True:
-            first, second = reduce_first(first, second, totals, words, v, vectors, shift, columns, r, p_0, p_1, p_2)
-            v = int32(v + VECTORS * STEP)
-            if HELD or v - lane > last:
-                break
-            load_vectors(words, v, last, a0, a1, a2)
-        totals[0], totals[1] = combine_first(first, second, thread, rank)
+        if REDUCTIONS > 0:
+            first, second = first_identity()
+            v = v0
+            while True:
+                first, second = reduce_first(first, second, totals, words, v, vectors, shift, columns, r, p_0, p_1, p_2)
+                v = int32(v + VECTORS * STEP)
+                if HELD or v - lane > last:
+                    break
+                load_vectors(words, v, last, a0, a1, a2)
+            totals[0], totals[1] = combine_first(first, second, thread, rank)
         if REDUCTIONS > 1:
             first, second = second_identity()
             v = v0

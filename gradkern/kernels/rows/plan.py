@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
@@ -47,14 +48,25 @@ def rows_plan(call: Call, builder: str, arrays: RowArrays, first: int, last: int
     return LaunchPlan(f"{operator_words(call.operator)}_{config.name}", launch)
 
 
-def launch_of(problem: RowsProblem, config: RowsConfig, builder: str, given: Sequence[str], device: Device) -> Launch:
-    """The launch of a config. `given`: the kernel's names of the addresses that it takes, in their order."""
+def launch_of(
+    problem: RowsProblem,
+    config: RowsConfig,
+    builder: str,
+    given: Sequence[str],
+    device: Device,
+    *more: Any,
+    numbers: Mapping[str, int] | None = None,
+) -> Launch:
+    """The launch of a config. given: the kernel's names of the addresses that it takes, in their order. more: constants
+    that the builder takes besides; numbers: arguments that are no addresses.
+    """
     types = problem.types
     kernel = kernel_of(
         device,
         builder,
         types,
         config,
+        *more,
         name=kernel_name(operator_words(types.operator), *types.inputs[:1], config.name),
         arguments=len(ARGUMENTS),
         threads=config.threads,
@@ -62,8 +74,9 @@ def launch_of(problem: RowsProblem, config: RowsConfig, builder: str, given: Seq
         shared_bytes=config.shared_bytes(types),
         cluster=config.cluster,
     )
-    grid, numbers = sizes_of(problem, config)
-    return Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cluster=config.cluster)
+    grid, sizes = sizes_of(problem, config)
+    arguments = named(ARGUMENTS, {**sizes, **(numbers or {})}, given)
+    return Launch(kernel, grid, config.threads, *arguments, cluster=config.cluster)
 
 
 def sizes_of(problem: RowsProblem, config: RowsConfig) -> tuple[int, dict[str, int]]:

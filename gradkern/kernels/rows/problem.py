@@ -10,7 +10,7 @@ from gradkern.call import Refusal, Tensor
 
 __all__ = ["ARGUMENTS", "VECTOR", "RowsProblem", "RowsTypes", "problem_of"]
 
-MOST_INPUTS, MOST_OUTPUTS, MOST_PARAMETERS, MOST_SCALARS, MOST_RESULTS = 3, 2, 3, 2, 2
+MOST_INPUTS, MOST_OUTPUTS, MOST_PARAMETERS, MOST_SCALARS, MOST_RESULTS = 3, 2, 3, 5, 2
 
 ARGUMENTS = (  # of the kernels: addresses, then numbers; strides are in bytes
     *(f"input_{n}" for n in range(MOST_INPUTS)),
@@ -35,10 +35,11 @@ class RowsTypes:
     inputs      types of the arrays of rows that are read, at most three
     outputs     types of the arrays of rows that are written, at most two
     parameters  types of the arrays with one number for each column, at most three
-    scalars     types of the arrays with one number for each row that are read, at most two
+    scalars     types of the arrays with one number for each row that are read, at most two; at most five where the
+                operator's own function reads them: then of any type and size, the last perhaps a number itself
     results     types of the arrays with one number for each row that are written, at most two
     whole_parameters  vectors of the parameters can be read where the rows have whole vectors
-    reductions  over each row, one or two
+    reductions  over each row, at most two
     pairs       a reduction has two values; else the second is nothing
     registers   that a thread needs with 128 bytes of inputs to keep, as the assembler reports them
 

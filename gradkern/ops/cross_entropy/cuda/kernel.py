@@ -1,0 +1,243 @@
+"""The arithmetic of cross entropy for the row block: logits to losses and log_prob or a gradient, and log_prob to a
+gradient.
+
+A row has four numbers r: the label, below 0 where it does not count; the factor of its gradient; its weight; and once
+the maximum m is known, m log2(e). All exponentials are exp2(z log2(e) - r[3]), a single multiply-add before it; what
+the rounding of r[3] changes is taken off the logarithm of their sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.rows.access import Reduction, RowArithmetic
+from gradkern.kernels.rows.config import RowsConfig
+from gradkern.kernels.rows.inner_kernel import inner_kernel
+from gradkern.kernels.rows.kernel import rows_kernel
+from gradkern.kernels.rows.problem import RowsTypes
+from gradkern.ops.cross_entropy.cuda.config import LossConfig
+from gradkern.ops.cross_entropy.cuda.labels import IGNORED, of_row
+
+__all__ = ["build"]
+
+_NEAR_ZERO = 0.25  # of a log probability: beyond, exp(x) - 1 has its digits
+
+
+def build(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> Callable[..., None]:
+    """The kernel for these types and this config."""
+    forward = types.reductions > 0
+    arithmetic = _forward(types, loss) if forward else _backward(types, loss)
+    return (inner_kernel if config.inner else rows_kernel)(types, config, arithmetic)
+
+
+def _constants(types: RowsTypes, *values: float) -> list[Any]:
+    """In the type of arithmetic."""
+    return [float(each) if types.compute == "float64" else float32(each) for each in values]
+
+
+def _scalars(types: RowsTypes, loss: LossConfig, forward: bool) -> Callable[..., None]:
+    """Without `forward` the factor has the weight."""
+    label_of = of_row(loss)
+    FLOAT = float64 if types.compute == "float64" else float32
+    LABELS, UPSTREAM, EACH, MEAN, FORWARD = bool(loss.labels), bool(loss.upstream), loss.each, loss.mean, forward
+    WEIGHTED, SMOOTHING, NAN = loss.weighted, loss.smoothing, math.nan
+    UPSTREAM_BYTES = ITEMSIZE[loss.upstream or "float32"]
+    load_upstream, load_wide = i.loader("global", loss.upstream or "float32", 1), i.loader("global", "float64", 1)
+    WIDE = float64 if loss.upstream == "float64" else float32
+
+    @device_function
+    def scalars(
+        r: Any, labels: int, weight: int, upstream: int, factors: int, ignore_index: int, row: int, columns: int
+    ) -> None:
+        one, wide = cuda.local.array(1, WIDE), cuda.local.array(1, float64)
+        label, share = label_of(labels, weight, ignore_index, int64(row), columns)
+        factor = float64(1)
+        if UPSTREAM:
+            place = int64(0)
+            if EACH:
+                place = int64(row)
+            load_upstream(one, upstream + place * UPSTREAM_BYTES)
+            factor = float64(one[0])
+        if MEAN:
+            load_wide(wide, factors)
+            factor *= wide[0]
+        if not FORWARD:
+            factor = factor * share if share != 0 else float64(0)
+        if label < IGNORED:
+            factor, share = float64(NAN), float64(NAN)
+        if not LABELS:
+            share = SMOOTHING / float64(columns)
+        r[0], r[1], r[2], r[3] = FLOAT(label), FLOAT(factor), FLOAT(share), FLOAT(columns)
+        if WEIGHTED and LABELS:
+            load_wide(wide, factors + 16)
+            r[3] = FLOAT(wide[0])
+
+    return scalars
+
+
+@device_function
+def _largest_and_sum(first: Any, second: Any, more: Any, other: Any) -> Any:
+    return max(first, more), second + other
+
+
+def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
+    FLOAT = float64 if types.compute == "float64" else float32
+    APPROXIMATE = types.inputs[0] in ("float16", "bfloat16")
+    LABELS, ENTROPY, GRADIENT, WEIGHTED = bool(loss.labels), loss.entropy, loss.gradient, loss.weighted
+    SMOOTHING, CAPPED = loss.smoothing > 0, loss.softcap > 0
+    E, LEFT, Z_LOSS, CAP, INVERSE_CAP = _constants(
+        types, loss.smoothing, 1 - loss.smoothing, loss.z_loss, loss.softcap, 1 / (loss.softcap or 1)
+    )
+    LOG2_E, LN_2, ZERO, ONE, TWO = _constants(types, 1 / math.log(2), math.log(2), 0, 1, 2)
+    TWICE_CAP, DOUBLED = _constants(types, 2 * loss.softcap, 2 / math.log(2) / (loss.softcap or 1))
+    EXACT_LOG2_E = float(LOG2_E)
+
+    @device_function
+    def logit(x: Any) -> Any:
+        """softcap tanh(x / softcap); in 16 bits an absolute error of 2^-22 softcap is less than that of x."""
+        if CAPPED and APPROXIMATE:
+            x = CAP - TWICE_CAP * i.reciprocal_approximate(ONE + i.exp2_approximate(x * DOUBLED))
+        elif CAPPED:
+            x = CAP * math.tanh(x * INVERSE_CAP)
+        return x
+
+    @device_function
+    def shift_of(most: Any) -> Any:
+        return most * LOG2_E if APPROXIMATE else most
+
+    @device_function
+    def power(z: Any, shift: Any) -> Any:
+        """exp(z - m)."""
+        return i.exp2_approximate(z * LOG2_E - shift) if APPROXIMATE else math.exp(z - shift)
+
+    @device_function
+    def target(x: Any, p: Any, r: Any) -> Any:
+        """Of a class, for probabilities; for labels its weight, which smoothing takes."""
+        w = p[0] if WEIGHTED else ONE
+        return w if LABELS else w * (LEFT * x[1] + r[2])
+
+    @device_function
+    def largest(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
+        z = logit(x[0])
+        if LABELS:
+            return z, z if int32(column) == int32(r[0]) else ZERO
+        return z, target(x, p, r)
+
+    @device_function
+    def others(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
+        z, second = logit(x[0]), ZERO
+        e = power(z, shift_of(totals[0]))
+        if ENTROPY:
+            second = e * (z - totals[0]) if e > 0 else ZERO
+        elif SMOOTHING or not LABELS:
+            second = target(x, p, r) * (z - totals[0])
+        if LABELS:
+            e = ZERO if int32(column) == int32(r[0]) else e
+        return e, second
+
+    @device_function
+    def finish(totals: Any, r: Any, columns: Any) -> None:
+        """Leaves loss, entropy, the factor of the exponentials and the gradient at the label; or log, and log_prob."""
+        most, of_label, total, second = totals[0], totals[1], totals[2], totals[3]
+        shift, factor, rest = shift_of(most), r[1], total
+        e_label = ZERO
+        if LABELS and r[0] >= 0:
+            e_label = power(of_label, shift)
+            total += e_label
+        log = math.log(total)
+        if APPROXIMATE:
+            log -= LN_2 * FLOAT(float64(most) * EXACT_LOG2_E - float64(shift))
+        z_slope = TWO * Z_LOSS * (most + log)
+        value, weight, all_weights, share = ZERO, ZERO, ZERO, ZERO
+        if LABELS:
+            weight = LEFT * r[2]
+            nll = ZERO
+            if r[0] >= 0:
+                nll = math.log1p(rest / e_label) if of_label == most else log - (of_label - most)
+            value = weight * nll
+            if SMOOTHING:
+                share = E / columns
+                all_weights = share * r[3]
+                value += all_weights * log - share * second
+        else:
+            all_weights = of_label
+            value = all_weights * log - second
+        value += Z_LOSS * (most + log) * (most + log)
+        totals[0] = value
+        if LABELS and r[0] == IGNORED:
+            totals[0] = ZERO
+        totals[1] = log - second / total
+        r[3] = shift
+        if GRADIENT:
+            totals[2] = factor * (weight + all_weights + z_slope) / total
+            if LABELS:
+                of_class = r[2] if WEIGHTED else ONE
+                exact = (all_weights + z_slope) * (e_label / total) - weight * (rest / total) - share * of_class
+                if CAPPED:
+                    exact *= ONE - (of_label * INVERSE_CAP) * (of_label * INVERSE_CAP)
+                totals[3] = factor * exact
+                r[1] = factor * share
+        else:
+            totals[2], r[1] = log, most
+            if LABELS:
+                totals[3] = -nll
+
+    @device_function
+    def compute(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+        z = logit(x[0])
+        if GRADIENT:
+            slope = totals[2] * power(z, r[3])
+            if SMOOTHING or not LABELS:
+                slope -= r[1] * target(x, p, r)
+            if CAPPED:
+                slope *= ONE - (z * INVERSE_CAP) * (z * INVERSE_CAP)
+        else:
+            slope = (z - r[1]) - totals[2]
+        if LABELS:
+            slope = totals[3] if int32(column) == int32(r[0]) else slope
+            if GRADIENT:
+                slope = ZERO if r[0] == IGNORED else slope
+        y[0] = slope
+
+    reductions = Reduction(largest, _largest_and_sum, (-math.inf, 0.0)), Reduction(others)
+    return RowArithmetic(reductions, compute, finish, _scalars(types, loss, True), 4)
+
+
+def _backward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
+    DOUBLE, APPROXIMATE = types.compute == "float64", types.inputs[0] in ("float16", "bfloat16")
+    LABELS, BIAS = bool(loss.labels), len(types.inputs) - 1 if loss.biased else 0
+    LOG2_E, ZERO, ONE, NEAR = _constants(types, 1 / math.log(2), 0, 1, -_NEAR_ZERO)
+    HALF, THIRD, QUARTER, FIFTH, SIXTH = _constants(types, *(1 / n for n in range(2, 7)))
+
+    @device_function
+    def less_one(p: Any, log: Any) -> Any:
+        """p - 1 of p = exp(log)."""
+        if DOUBLE:
+            return math.expm1(log)
+        series = log * (
+            ONE + log * HALF * (ONE + log * THIRD * (ONE + log * QUARTER * (ONE + log * FIFTH * (ONE + log * SIXTH))))
+        )
+        return series if log > NEAR else p - ONE
+
+    @device_function
+    def compute(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+        share = i.exp2_approximate(x[0] * LOG2_E) if APPROXIMATE else math.exp(x[0])
+        if LABELS:
+            share = less_one(share, x[0]) if int32(column) == int32(r[0]) else share
+        else:
+            share -= x[1]
+        slope = r[1] * share
+        slope = ZERO if r[1] == 0 else slope
+        if BIAS > 0:
+            slope += x[BIAS]
+        y[0] = slope
+
+    return RowArithmetic((), compute, scalars=_scalars(types, loss, False), values=4)

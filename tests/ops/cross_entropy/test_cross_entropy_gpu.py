@@ -1,0 +1,188 @@
+"""Cross entropy on a GPU against float64: widths, options, types, memory orders, edges, graphs and the same bits."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.calls import run_any
+from helpers.reference import reference
+from helpers.tolerance import assert_close, assert_elements_close
+from helpers.torch_on_gpu import back, no_synchronization, there
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+]
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+WIDTHS = [1, 2, 3, 10, 64, 100, 129, 1000, 1024, 4096, 4097, 32000, 50257, 128256, 151936, 262144, 300001]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"reduction": "sum", "label_smoothing": 0.1},
+    {"reduction": "none", "z_loss": 0.01},
+    {"softcap": 3.0, "label_smoothing": 0.3, "z_loss": 0.1},
+]
+
+
+def problem(shape: tuple[int, ...], dtype: str, weighted: bool = False, dense: bool = False) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    rows = (shape[0], *shape[2:])
+    labels = random.integers(0, shape[1], rows)
+    labels.flat[1::3] = -100
+    given = {"X": (3 * random.standard_normal(shape, dtype=np.float32)).astype(dtype), "labels": labels}
+    if weighted:
+        given["weight"] = random.uniform(0.5, 2, shape[1]).astype(d if dtype == d else f)
+    if dense:
+        del given["labels"]
+        given["probabilities"] = random.uniform(0, 2 / shape[1], shape).astype(dtype)
+    return given
+
+
+def compare(name: str, got: np.ndarray, expected: np.ndarray) -> None:
+    """A gradient of few rows has few elements that count, the labels': their roundings do not average out."""
+    if name == "dX" and got.dtype in (b, h):
+        assert_elements_close("CrossEntropy", name, got, expected)
+    else:
+        assert_close("CrossEntropy", name, got, expected)
+
+
+def check(given: dict[str, np.ndarray], outputs: Any = ("loss", "dX"), in_place: bool = False, **options: Any) -> None:
+    tensors: dict[str, Any] = {name: there(each) for name, each in given.items()}
+    out = {"dX": tensors["X"]} if in_place else None
+    found = run_any("CrossEntropy", **tensors, **options, outputs=list(outputs), out=out)
+    expected = reference("CrossEntropy", given, options)
+    for name in outputs:
+        compare(name, back(getattr(found, name)), expected[name])
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+def test_every_type_and_width(dtype: str, columns: int) -> None:
+    given = problem((max(3, min(3001, 200_000 // columns)), columns), dtype)
+    check(given, in_place=columns % 2 == 0)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("shape", [(40, 1000), (7, 50257), (3, 21, 40, 41), (2, 1000, 65)])
+@pytest.mark.parametrize(("weighted", "dense"), [*product([False, True], [False, True])])
+def test_options(weighted: bool, dense: bool, shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    given = problem(shape, f, weighted, dense)
+    rows = (shape[0], *shape[2:]) if options.get("reduction") == "none" else ()
+    given["dY"] = np.asarray(np.random.default_rng(1).standard_normal(rows)).astype(f)
+    check(given, **options)
+
+
+def test_losses_of_rows_and_entropies() -> None:
+    every = ("loss", "dX", "row_loss", "entropy")
+    for columns in (100, 5000, 50257):
+        check(problem((9, columns), f), every)
+        check(problem((9, columns), f), every, reduction="none")
+        check(problem((9, columns), f), ("entropy",))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("shape", [(2, 21, 64, 64), (3, 5, 7, 9), (64, 3, 31, 31)])
+def test_channels_in_either_order(shape: tuple[int, ...], last: bool) -> None:
+    given = problem(shape, b)
+    expected = reference("CrossEntropy", given, {})
+    found = run_any("CrossEntropy", there(given["X"], last), there(given["labels"]), outputs=["loss", "dX"])
+    for name in ("loss", "dX"):
+        compare(name, back(getattr(found, name)), expected[name])
+
+
+@pytest.mark.parametrize("dtype", [b, f])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_operators_of_onnx(reduction: str, dtype: str) -> None:
+    random = np.random.default_rng(0)
+    for shape in ((9, 50257), (4, 21, 30, 31)):
+        rows = (shape[0], *shape[2:])
+        given = {
+            "scores": random.standard_normal(shape).astype(dtype),
+            "labels": random.integers(0, shape[1], rows).astype(np.int32),
+            "weights": random.uniform(0.5, 2, shape[1]).astype(dtype),
+        }
+        options: dict[str, Any] = {"reduction": reduction, "ignore_index": 3}
+        expected = reference("SoftmaxCrossEntropyLossInternal", given, options)
+        tensors: dict[str, Any] = {name: there(each) for name, each in given.items()}
+        for operator in ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossInternal"):
+            found = run_any(operator, **tensors, **options)
+            for name in ("output", "log_prob"):
+                assert_close(operator, name, back(getattr(found, name)), expected[name])
+            inputs = {
+                "dY": np.asarray(random.standard_normal(rows if reduction == "none" else ())).astype(dtype),
+                "log_prob": expected["log_prob"].astype(dtype),
+                "label": given["labels"],
+                "weight": given["weights"],
+            }
+            if "Internal" in operator:
+                inputs["bias"] = random.standard_normal(shape).astype(dtype)
+            got = run_any(f"{operator}Grad", **{name: there(each) for name, each in inputs.items()}, **options).d_logits
+            exact = reference(f"{operator}Grad", inputs, options)["d_logits"]
+            assert_close(f"{operator}Grad", "d_logits", back(got), exact)
+
+
+def test_where_no_label_counts_and_a_label_that_is_no_class() -> None:
+    import torch
+
+    X, labels = torch.randn(5, 1000, device="cuda"), torch.full((5,), -100, device="cuda")
+    for empty, loss in (("zero", 0.0), ("nan", float("nan"))):
+        found = run_any("CrossEntropy", X, labels, empty=empty)
+        np.testing.assert_equal(float(found.loss), loss)
+        assert not found.dX.any()
+    labels[2], labels[3] = 1000, -7
+    found = run_any("CrossEntropy", X, labels, reduction="none")
+    assert found.loss.isnan().tolist() == [False, False, True, True, False]
+    assert found.dX.isnan().all(1).tolist() == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize("dtype", [b, h])
+def test_the_true_class_keeps_its_digits(dtype: str) -> None:
+    for columns, missing in product((1000, 50257), (0.5, 0.1, 1e-2, 1e-3, 1e-5, 1e-7)):
+        X = np.zeros((1, columns))
+        X[0, 7] = np.log((1 - missing) / missing * (columns - 1))
+        X = X.astype(dtype)
+        wide = np.exp(X.astype(d) - X.astype(d).max())
+        exact = -(wide.sum() - 1) / wide.sum()
+        found = run_any("CrossEntropy", there(X), there(np.array([7])))
+        assert abs(float(found.loss) / -np.log1p(exact) - 1) < 5e-6
+        step = {b: 2.0**-8, h: 2.0**-11}[dtype]
+        assert abs(float(found.dX[0, 7]) - exact) <= -exact * step * 1.01 + (2.0**-25 if dtype == h else 0)
+
+
+def test_in_a_graph_without_waiting_and_the_same_bits() -> None:
+    import torch
+
+    X = torch.randn(4096, 50257, device="cuda", dtype=torch.bfloat16)
+    labels, dX = torch.randint(0, 50257, (4096,), device="cuda"), torch.empty_like(X)
+    first = run_any("CrossEntropy", X, labels, out={"dX": dX})
+    expected = dX.clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        again = run_any("CrossEntropy", X, labels, out={"dX": dX})
+    with no_synchronization():
+        for _ in range(100):
+            graph.replay()
+    assert torch.equal(again.loss, first.loss)
+    assert torch.equal(dX, expected)
+
+
+def test_more_elements_than_32_bits_count() -> None:
+    import torch
+
+    rows, columns = 33500, 128256
+    if torch.cuda.mem_get_info()[0] < rows * columns * 2.2:
+        pytest.skip("needs 9 GB")
+    X = torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
+    labels = torch.randint(0, columns, (rows,), device="cuda")
+    part = [0, 16745, rows - 1]
+    wide = X[part].double().requires_grad_()
+    loss = torch.nn.functional.cross_entropy(wide, labels[part], reduction="sum") / rows
+    loss.backward()
+    run_any("CrossEntropy", X, labels, out={"dX": X})
+    assert wide.grad is not None
+    error = (X[part].double() - wide.grad).norm() / wide.grad.norm()
+    assert float(error) < 2.2e-3
