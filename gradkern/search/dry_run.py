@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from gradkern.call import Refusal
 from gradkern.cuda.device import Device
@@ -13,7 +13,7 @@ from gradkern.cuda.spec import KernelSpec
 from gradkern.errors import GradkernError
 from gradkern.search.bench import ask_for_kernels
 from gradkern.search.candidate import Candidate, Note
-from gradkern.search.implementation import Implementation, ModuleImplementation
+from gradkern.search.implementation import Implementation
 from gradkern.search.task import Task
 
 __all__ = ["Untried", "ask_for_candidates", "specs_of"]
@@ -37,13 +37,8 @@ class Untried:
 def specs_of(task: Task, device: Device) -> list[KernelSpec]:
     """The kernels that a search for this task compiles."""
     with dry_run(device) as dry:
-        ask_for_candidates(replace(task, sources=tuple(_on(dry, each) for each in task.sources)), dry)
+        ask_for_candidates(replace(task, sources=tuple(replace(each, device=dry) for each in task.sources)), dry)
     return list(dry.specs)
-
-
-def _on(device: Device, source: Implementation) -> Implementation:
-    own = isinstance(source, ModuleImplementation)
-    return replace(cast("ModuleImplementation[Any]", source), device=device) if own else source
 
 
 def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pin: str | None = None) -> Untried:
@@ -51,25 +46,16 @@ def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pi
     one.
     """
     found = 0
-    for source in _own(task):
-        for candidate in _candidates(source):
-            if pin in (None, candidate.name):
-                found += _prepared(candidate)
-            if found and not search:
-                return Untried()
-    # a search among existing candidates follows another search, on the same types
-    if search and pin is None and any(isinstance(each, ModuleImplementation) for each in task.sources):
+    for source in task.sources:
+        if source.compiles:
+            for candidate in _candidates(source):
+                if pin in (None, candidate.name):
+                    found += _prepared(candidate)
+                if found and not search:
+                    return Untried()
+    if search and pin is None:
         ask_for_kernels(task, device)
     return Untried()
-
-
-def _own(task: Task) -> Iterator[ModuleImplementation[Any]]:
-    """The sources of gradkern's own kernels, without libraries."""
-    for each in task.sources:
-        if isinstance(each, ModuleImplementation):
-            source = cast(ModuleImplementation[Any], each)
-            if source.compiles:
-                yield source
 
 
 def _candidates(source: Implementation) -> Iterator[Candidate]:

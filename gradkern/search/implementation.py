@@ -21,53 +21,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.search.candidate import Candidate
 from gradkern.system.importing import load
 
-__all__ = ["Config", "Implementation", "ModuleImplementation", "candidates_of"]
+__all__ = ["Config", "Implementation", "candidates_of"]
 
 Config = Mapping[str, Any]
-Problem = TypeVar("Problem")
 
 
-class Implementation(Protocol):
-    """An implementation, for one problem on one device. One that raises Refusal, a GradkernError or an ImportError is
-    skipped, with that reason.
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """A module, or the name of one that is imported on first use, for one problem on one device. One that raises
+    Refusal, a GradkernError or an ImportError is skipped, with that reason.
 
     name  unique among the implementations of a task; stored beside each config
     """
 
-    @property
-    def name(self) -> str: ...
-    def version(self) -> str: ...
-    def supports(self) -> str | None: ...
-    def candidates(self) -> Iterator[Candidate]:
-        """Of all configs, best first; those that compile when they are prepared come last. Raises Refusal if there is
-        none.
-        """
-        ...
-
-    def build(self, config: Config) -> Candidate: ...
-    def named(self, name: str) -> Candidate | None: ...
-    def variations(self, candidate: Candidate) -> Iterator[Candidate]: ...
-
-
-def candidates_of(module: Any, problem: Any, device: Device) -> Iterator[Any]:
-    """Of all configs of a module, see Implementation."""
-    return ModuleImplementation("", module, problem, device).candidates()
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleImplementation(Generic[Problem]):
-    """A module, or the name of one that is imported on first use."""
-
     name: str
     module: Any
-    problem: Problem
+    problem: Any
     device: Device
 
     @property
@@ -88,6 +64,9 @@ class ModuleImplementation(Generic[Problem]):
         return None
 
     def candidates(self) -> Iterator[Candidate]:
+        """Of all configs, best first; those that compile when they are prepared come last. Raises Refusal if there is
+        none.
+        """
         reasons: dict[str, None] = {}
         late: list[Candidate] = []
         found = False
@@ -137,3 +116,8 @@ def _nothing(problem: Any, device: Device, *_: Any) -> None:
 
 def _none(problem: Any, device: Device, config: Config) -> Iterable[Config]:
     return ()
+
+
+def candidates_of(module: Any, problem: Any, device: Device) -> Iterator[Any]:
+    """Of all configs of a module, see Implementation."""
+    return Implementation("", module, problem, device).candidates()

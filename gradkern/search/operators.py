@@ -15,7 +15,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
 from gradkern.errors import GradkernError
 from gradkern.search.crosscheck import CHECKED
-from gradkern.search.implementation import Config, ModuleImplementation
+from gradkern.search.implementation import Config, Implementation
 from gradkern.search.plan import PlanCandidate, WinnerPlan
 from gradkern.search.task import Task
 from gradkern.search.tuner import choose
@@ -58,7 +58,7 @@ def _pinned(task: Task, kernel: str) -> Plan:
 
 def _task(call: Call, modules: Mapping[str, str]) -> Task:
     device = device_of(call)
-    sources = (ModuleImplementation(name, _Plans(name, module), call, device) for name, module in modules.items())
+    sources = (Implementation(name, _Plans(name, module), call, device) for name, module in modules.items())
     tensors = {**call.inputs, **call.outputs}
     types = ", ".join(dict.fromkeys(each.dtype.name for each in tensors.values()))
     return Task(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -13,7 +13,7 @@ from gradkern.cuda.side_stream import fork
 from gradkern.search.candidate import Candidate, Note
 from gradkern.search.store import SearchResult
 
-__all__ = ["BoundCandidate", "Enqueue", "StreamsCandidate", "StreamsImplementation", "worth_two"]
+__all__ = ["BoundCandidate", "Enqueue", "StreamsCandidate", "build", "configs", "worth_two"]
 
 Enqueue = Callable[[tuple[int, ...], tuple[int, ...], int, int], None]
 """A callable with a Candidate's arguments: inputs, outputs, workspace and stream."""
@@ -80,39 +80,19 @@ class StreamsCandidate:
 
 
 def worth_two(result: SearchResult) -> bool:
-    """Whether two streams save more device time than they cost the host, by a search among a StreamsImplementation's
-    candidates.
-    """
+    """Whether two streams save more device time than they cost the host, by a search among the two."""
     seconds = {each.name: each.seconds for each in result.ranking}
     one, two = seconds.get(_ONE), seconds.get(_TWO)
     return one is None or (two is not None and one - two > _SPLIT_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsImplementation:
+def configs(members: tuple[BoundCandidate, ...], device: Device) -> tuple[Mapping[str, Any], ...]:
     """The same candidates on one stream and on two."""
+    return ({"streams": 1}, {"streams": 2})
 
-    members: tuple[BoundCandidate, ...]
-    device: Device
-    name: str = "streams"
 
-    def version(self) -> str:
-        return ""
-
-    def supports(self) -> str | None:
-        return None
-
-    def candidates(self) -> Iterator[Candidate]:
-        yield StreamsCandidate(self.members, self.device, 1)
-        yield StreamsCandidate(self.members, self.device, 2)
-
-    def build(self, config: Mapping[str, Any]) -> Candidate:
-        if config.get("streams") not in (1, 2):
-            raise Refusal(f"there are one and two streams, not {config.get('streams')!r}")
-        return StreamsCandidate(self.members, self.device, config["streams"])
-
-    def named(self, name: str) -> Candidate | None:
-        return None  # its two candidates are listed
-
-    def variations(self, candidate: Candidate) -> Iterator[Candidate]:
-        return iter(())
+def build(members: tuple[BoundCandidate, ...], device: Device, config: Mapping[str, Any]) -> StreamsCandidate:
+    """The candidate of a config."""
+    if config.get("streams") not in (1, 2):
+        raise Refusal(f"there are one and two streams, not {config.get('streams')!r}")
+    return StreamsCandidate(members, device, config["streams"])

@@ -22,7 +22,7 @@ from gradkern.search import history, store
 from gradkern.search.bench import Bench, CudaBench
 from gradkern.search.candidate import Candidate
 from gradkern.search.dry_run import Untried, ask_for_candidates, specs_of
-from gradkern.search.implementation import Implementation, ModuleImplementation
+from gradkern.search.implementation import Implementation
 from gradkern.search.limits import Limits, ready
 from gradkern.search.progress import progress
 from gradkern.search.store import Measurement, SearchResult
@@ -170,7 +170,7 @@ def _dry_run(task: Task, policy: Policy, device: DryRunDevice, pin: str | None) 
         return ask_for_candidates(task, device, search=policy.search not in ("default", "background"), pin=pin)
     winner = result.ranking[0]
     source = task.source(winner.source)
-    if isinstance(source, ModuleImplementation) and source.compiles:
+    if source.compiles:
         with contextlib.suppress(Refusal, GradkernError, ImportError):
             source.build(winner.recipe).prepare()
     return Untried()

@@ -30,7 +30,7 @@ from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search import store, tuner
 from gradkern.search.dry_run import specs_of
-from gradkern.search.implementation import ModuleImplementation
+from gradkern.search.implementation import Implementation
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import Task
 
@@ -123,7 +123,7 @@ def test_a_search_knows_what_it_will_compile_before_it_begins() -> None:
         inputs=problem.inputs,
         outputs=problem.outputs,
         terms=1,
-        sources=tuple(ModuleImplementation(name, module, problem, device) for name, module in sources),
+        sources=tuple(Implementation(name, module, problem, device) for name, module in sources),
     )
     bench = {"gradkern.search.kernels:fill", "gradkern.search.kernels:compare"}
     found = {each.builder for each in specs_of(task, device)}

@@ -21,7 +21,7 @@ from gradkern.ops.conv.cuda import channels_last
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.policy import Policy
 from gradkern.search.candidate import Candidate
-from gradkern.search.implementation import ModuleImplementation, candidates_of
+from gradkern.search.implementation import Implementation, candidates_of
 from gradkern.search.limits import ready
 from helpers import stub_driver
 from helpers.cudnn_conv import Case
@@ -83,7 +83,7 @@ def _answer(case: Case, most_variations: int) -> dict[str, Any]:
     answer["admitted"] = {
         name: [each.name for each in found if _admits(policy, each)] for name, policy in POLICIES.items()
     }
-    source = ModuleImplementation("cudnn", cudnn, problem, H200)
+    source = Implementation("cudnn", cudnn, problem, H200)
     called = {name: source.named(name) for name in (*_OTHER_NAMES, found[0].name)}
     answer["named"] = {name: each and each.name for name, each in called.items()}
     answer["on copies"] = _on_copies(problem)
@@ -101,7 +101,7 @@ def _answer(case: Case, most_variations: int) -> dict[str, Any]:
 
 def _on_copies(problem: Problem) -> list[dict[str, Any]]:
     """The candidates for channels-last copies; the copies themselves need a device."""
-    source = ModuleImplementation("channels_last", channels_last, problem, H200)
+    source = Implementation("channels_last", channels_last, problem, H200)
     try:
         found: list[Any] = list(source.candidates())
     except Refusal:

@@ -62,6 +62,8 @@ class FakeSource:
     held: tuple[FakeCandidate, ...]
     revision: str = "1"
     says_all: str = ""  # the origin of candidates that can be made from their names
+    device: Device = DEVICE
+    compiles = False
 
     def version(self) -> str:
         return self.revision

@@ -14,7 +14,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from helpers.fake_candidates import DEVICE, FakeCandidate
 
 from gradkern.call import Refusal
-from gradkern.search.implementation import ModuleImplementation
+from gradkern.search.implementation import Implementation
 
 MADE = {
     "large": FakeCandidate("large"),
@@ -33,8 +33,8 @@ def build(problem: str, device: Any, config: Mapping[str, Any]) -> FakeCandidate
     return MADE[config["size"]]
 
 
-def implementation(**more: Any) -> ModuleImplementation[str]:
-    return ModuleImplementation("sizes", SimpleNamespace(**{"configs": configs, "build": build, **more}), "it", DEVICE)
+def implementation(**more: Any) -> Implementation:
+    return Implementation("sizes", SimpleNamespace(**{"configs": configs, "build": build, **more}), "it", DEVICE)
 
 
 def names(found: Iterator[Any]) -> list[str]:

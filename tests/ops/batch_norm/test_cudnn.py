@@ -26,7 +26,7 @@ from gradkern.cuda.device import Device
 from gradkern.cudnn import device, library, tensor
 from gradkern.cudnn.library import CudnnError
 from gradkern.ops.batch_norm.cuda import cudnn, cudnn_calls
-from gradkern.search.implementation import ModuleImplementation, candidates_of
+from gradkern.search.implementation import Implementation, candidates_of
 from gradkern.search.task import Task
 from gradkern.search.tuner import candidate_names
 
@@ -316,7 +316,7 @@ def test_a_failure_says_why(fake: FakeCudnn, rng: np.random.Generator) -> None:
 
 def test_a_search_has_them_from_the_module_by_its_name_and_again_by_their_recipes(fake: FakeCudnn) -> None:
     problem = NormCase((4, 8, 3, 3), mode="spatial").problem()
-    source = ModuleImplementation("cudnn", cudnn.__name__, problem, H200)
+    source = Implementation("cudnn", cudnn.__name__, problem, H200)
     task = Task("BatchNormalizationGrad float32", "", repr(problem), problem.inputs, problem.outputs, 36, (source,))
     assert candidate_names(task) == ["cudnn_NCHW_spatial"]
     (candidate,) = source.candidates()

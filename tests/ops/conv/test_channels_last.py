@@ -25,7 +25,7 @@ from gradkern.ops.conv.cuda import plan as conv_plan
 from gradkern.ops.conv.cuda.channels_last import ChannelsLastCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note
-from gradkern.search.implementation import ModuleImplementation, candidates_of
+from gradkern.search.implementation import Implementation, candidates_of
 from gradkern.strides import channels_last as is_channels_last
 
 DEVICE = Device(0, (9, 0), 132, 232448)
@@ -181,7 +181,7 @@ def test_a_kernel_for_few_channels_stands_between_copies_too(monkeypatch: pytest
     monkeypatch.setattr(channels_last.cudnn, "configs", lambda problem, device: iter(()))
     monkeypatch.setattr(channels_last, "_MOST", 0)
     problem = Case("dW", Geometry((2, 3, 12, 12), (8, 3, 3, 3)), "float16").problem()
-    source = ModuleImplementation("channels_last", channels_last, problem, DEVICE)
+    source = Implementation("channels_last", channels_last, problem, DEVICE)
     candidate: Any
     (candidate,) = source.candidates()
     assert candidate.name == "channels_last_few_channels"
@@ -194,4 +194,4 @@ def test_a_kernel_for_few_channels_stands_between_copies_too(monkeypatch: pytest
             each.prepare()
     assert "gradkern.ops.conv.cuda.few_channels.kernel" in {each.module for each in device.specs}
     other = Case("dW", Geometry((2, 3, 12, 12), (20, 3, 3, 3)), "float16").problem()  # no vectors of 8 filters
-    assert ModuleImplementation("channels_last", channels_last, other, DEVICE).supports() is not None
+    assert Implementation("channels_last", channels_last, other, DEVICE).supports() is not None

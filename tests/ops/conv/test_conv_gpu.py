@@ -288,11 +288,9 @@ def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pyt
     from helpers.driver import driver
 
     from gradkern.cuda.device import activate, get_device
-    from gradkern.search.streams import StreamsCandidate, StreamsImplementation
+    from gradkern.search import streams as module
 
-    monkeypatch.setattr(
-        StreamsImplementation, "candidates", lambda self: iter([StreamsCandidate(self.members, self.device, streams)])
-    )
+    monkeypatch.setattr(module, "configs", lambda members, device: [{"streams": streams}])
     run = Run(SHAPES[0])
     with activate(get_device(0)):
         plan, capture = planned(run), Capture()
@@ -314,13 +312,11 @@ def test_the_first_call_of_a_thread_can_be_captured_with_a_plan_of_another(
     from gradkern.cuda import side_stream
     from gradkern.cuda.device import activate, get_device
     from gradkern.ops.conv.cuda import plan as conv
-    from gradkern.search.streams import StreamsCandidate, StreamsImplementation
+    from gradkern.search import streams as module
 
     every = conv._sources
     monkeypatch.setattr(conv, "_sources", lambda *given: [each for each in every(*given) if each.name == source])
-    monkeypatch.setattr(
-        StreamsImplementation, "candidates", lambda self: iter([StreamsCandidate(self.members, self.device, streams)])
-    )
+    monkeypatch.setattr(module, "configs", lambda members, device: [{"streams": streams}])
     monkeypatch.setattr(side_stream, "_forks", {})
     for library in ("cudnn.device", "cublas.library"):
         handles = import_module(f"gradkern.{library}").handle.__self__

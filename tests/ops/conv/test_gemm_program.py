@@ -18,7 +18,7 @@ from helpers.tolerance import assert_close
 from gradkern.call import Refusal
 from gradkern.ops.conv.cuda.gemm import candidates
 from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
-from gradkern.search.implementation import ModuleImplementation, candidates_of
+from gradkern.search.implementation import Implementation, candidates_of
 
 NHWC = ("nhwc", "nhwc", "nhwc")
 SHAPES = [
@@ -124,7 +124,7 @@ def test_a_recipe_makes_the_same_candidate_again(shape: Shape, gradient: str) ->
 
 def test_larger_slices_are_a_variation_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = setting(SHAPES[4], "dX", "float32").problem
-    source = ModuleImplementation("gemm", candidates, problem, DEVICE)
+    source = Implementation("gemm", candidates, problem, DEVICE)
     whole: list[Any] = list(source.candidates())
     assert [each.algorithm.kind for each in whole] == ["columns", "columns", "taps"] * 2  # without TF32, and with it
     assert [list(source.variations(each)) for each in whole] == [[]] * len(whole)
@@ -139,7 +139,7 @@ def test_a_call_without_elements_has_no_candidates() -> None:
     given = setting(SHAPES[4], "dX", "float32").problem
     empty = replace(given, dY=given.dY._replace(shape=(0, *given.dY.shape[1:])))
     empty = replace(empty, X=given.X._replace(shape=(0, *given.X.shape[1:])))
-    assert ModuleImplementation("gemm", candidates, empty, DEVICE).supports() == "matrix products take no empty arrays"
+    assert Implementation("gemm", candidates, empty, DEVICE).supports() == "matrix products take no empty arrays"
 
 
 def test_offsets_beyond_32_bits_stay_whole() -> None:

@@ -15,7 +15,7 @@ from gradkern.cuda.rows import device_of
 from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.batch_norm.cuda.forward_reference import elements
 from gradkern.ops.batch_norm.cuda.problem import ForwardProblem
-from gradkern.search.implementation import ModuleImplementation
+from gradkern.search.implementation import Implementation
 from gradkern.search.plan import WinnerPlan
 from gradkern.search.store import SearchResult
 from gradkern.search.task import Task
@@ -99,6 +99,6 @@ def _task(call: Call, device: Device) -> Task:
         inputs=tuple(call.inputs.values()),
         outputs=tuple(call.outputs.values()),
         terms=problem.elements,
-        sources=(ModuleImplementation("streaming", "gradkern.ops.batch_norm.cuda.forward_streaming", problem, device),),
+        sources=(Implementation("streaming", "gradkern.ops.batch_norm.cuda.forward_streaming", problem, device),),
         reference=partial(elements, problem),
     )

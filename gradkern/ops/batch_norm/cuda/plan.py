@@ -19,7 +19,7 @@ from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
 from gradkern.ops.batch_norm.cuda.sync import NAMES
-from gradkern.search.implementation import ModuleImplementation
+from gradkern.search.implementation import Implementation
 from gradkern.search.plan import WinnerPlan
 from gradkern.search.store import SearchResult
 from gradkern.search.task import Task
@@ -76,7 +76,7 @@ def _task(call: Call, device: Device) -> Task:
         outputs=problem.outputs,
         terms=problem.elements,
         sources=tuple(
-            ModuleImplementation(name, f"gradkern.ops.batch_norm.cuda.{name}", problem, device) for name in modules
+            Implementation(name, f"gradkern.ops.batch_norm.cuda.{name}", problem, device) for name in modules
         ),
         reference=partial(elements, problem),
     )

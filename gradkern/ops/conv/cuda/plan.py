@@ -20,10 +20,10 @@ from gradkern.cuda.rows import device_of
 from gradkern.ops.conv.cuda.problem import BiasProblem, ForwardProblem, Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
-from gradkern.search.implementation import Implementation, ModuleImplementation
+from gradkern.search.implementation import Implementation
 from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.store import SearchResult
-from gradkern.search.streams import BoundCandidate, StreamsCandidate, StreamsImplementation, worth_two
+from gradkern.search.streams import BoundCandidate, StreamsCandidate, worth_two
 from gradkern.search.task import Task
 from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
@@ -163,9 +163,7 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Implementa
     else:
         names, copies = ["cudnn", "gemm"], ["channels_last"] * (problem.channels_last != problem)
         names = ["few_channels", *copies, *names] if problem.of_few_channels else [*names, *copies]
-    return tuple(
-        ModuleImplementation(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names
-    )
+    return tuple(Implementation(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
 
 
 def _terms(problem: Problem | BiasProblem) -> int:
@@ -198,7 +196,7 @@ def _streams_task(call: Call, device: Device, choices: Choices, parts: tuple[Bou
         inputs=tuple(call.inputs.values()),
         outputs=tuple(call.outputs[name] for name in choices),
         terms=max(task.terms for task in tasks),
-        sources=(StreamsImplementation(parts, device),),
+        sources=(Implementation("streams", "gradkern.search.streams", parts, device),),
     )
 
 
