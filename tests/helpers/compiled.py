@@ -24,16 +24,31 @@ Pairs = Iterable[tuple[Any, tuple[int, int]]]
 
 
 def parameters(always: Pairs, others: Pairs = ()) -> list[Any]:
-    """Of a test: kind and compute capability, those of every run and the rest of those that --every-kernel adds."""
+    """Of a test: kind and compute capability, those of every run and the rest of those that --every-kernel adds: every
+    kind for the GPU that kernels are tuned on, and for one other, for which kinds take turns. --long adds all.
+    """
     every_run = list(always)
     added = [each for each in others if each not in every_run]
+    elsewhere: dict[str, list[tuple[int, int]]] = {}
+    for kind, capability in added:
+        if capability not in HOPPER:
+            elsewhere.setdefault(repr(kind), []).append(capability)
+    had = {repr(kind) for kind, capability in every_run if capability not in HOPPER}
+    turns = {
+        (kind, capabilities[number % len(capabilities)])
+        for number, (kind, capabilities) in enumerate(elsewhere.items())
+        if kind not in had
+    }
     added.sort(key=lambda each: repr(each[0]))  # of one kind after another: devices share the work on the same kernel
+    found: list[tuple[Any, Any]] = [(each, ()) for each in every_run]
+    for each in added:
+        taken = each[1] in HOPPER or (repr(each[0]), each[1]) in turns
+        found.append((each, pytest.mark.every_kernel if taken else pytest.mark.slow))
     return [
         pytest.param(
             kind, capability, id=f"{'.'.join(map(str, capability))}-{getattr(kind, 'name', kind)}", marks=marks
         )
-        for pairs, marks in ((every_run, ()), (added, pytest.mark.every_kernel))
-        for kind, capability in pairs
+        for (kind, capability), marks in found
     ]
 
 

@@ -47,16 +47,20 @@ def rows(operator: Operator) -> Iterator[tuple[Mapping[str, str], list[pytest.Ma
 
 def cases_with(parts: Callable[[Operator], Iterable[Part]]) -> Iterator[object]:
     """The same with each of some parts of the operator. On the CPU each makes a kernel of its own for each combination
-    of types: float32 has them all, one part has one other combination, and --every-kernel compiles what is left.
+    of types: float32 has them all, and --every-kernel adds one part of each other combination, in turn, for elements
+    are loaded and stored by the same functions in each. --long has all.
     """
     for name, operator in OPERATORS.items():
         found = list(parts(operator))
         others = [row for row in operator.combinations if not _is_float32(row)]
-        chosen = others[len(name) % len(others)]
-        for row in operator.combinations:
-            for example, part in product(operator.examples, found):
+        chosen = len(name) % len(others)
+        for place, row in enumerate([*others, *(row for row in operator.combinations if _is_float32(row))]):
+            turn = (place + len(name)) % len(found) if found else 0
+            for example, (number, part) in product(operator.examples, enumerate(found)):
                 marks = [] if _is_float32(row) else [pytest.mark.thorough]
-                if marks and (row is not chosen or part != found[len(name) % len(found)]):
+                if marks and number != turn:
+                    marks.append(pytest.mark.slow)
+                elif marks and place != chosen:
                     marks.append(pytest.mark.every_kernel)
                 label = f"{_label(name, row, example)}-{part}"
                 yield pytest.param(name, operator, row, example, part, id=label, marks=marks)
