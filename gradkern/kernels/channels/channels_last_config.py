@@ -10,6 +10,7 @@ from typing import Self
 from gradkern.cuda.device_code.columns import ByElementType, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.kernels.channels.activation_alpha import without_alpha
+from gradkern.kernels.channels.times import ChannelsLastTimes
 
 __all__ = [
     "ARGUMENTS",
@@ -32,18 +33,6 @@ CLUSTER_SIZES = (1, 2, 4, 8, 16)
 CHANNELS_AT = 16  # in shared memory, after two barriers of exchanges
 _SECTOR = 32  # bytes: the smallest access to memory
 _MOST_VECTORS = 32  # of a row, as many as a warp has lanes
-# The cost model, in microseconds and bytes, fitted to times on an H200 (cold L2) of 66 problems of 1 to 260 MB, each in
-# up to 21 partitions. Predictions are 5 % off in the median. The choice is 0.6 % slower than the best measured one on
-# average, and 6.6 % at worst. Vectors of 4 and 8 bytes take longer than predicted.
-_LAUNCH = 4.2
-_ROUND, _EXCHANGE = 1.68, 0.94  # for every item of a block; and in a cluster
-_DOUBLING = 0.23  # for every doubling of the cluster size
-_BANDWIDTH = 4.18e6
-_SHORT_ROWS = 27.5  # overhead of a block's part of a row, in bytes
-_BLOCK_BANDWIDTH, _STEP = 0.0386e6, 0.117  # of one block: bytes; and a row of each thread
-# for vectors of one 2-byte element, fitted separately: to 8 arrays of odd channels in up to 3 partitions each
-_LAUNCH_BY_REGISTERS, _STEP_BY_REGISTERS = 6.7, 0.2
-_STREAMING, _STREAMED = 11.5, 2.55e6  # of the streaming kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +139,7 @@ class RowsPartition:
 
 
 def channels_last_partitions(
-    config: ChannelsLastConfig, size: tuple[int, int], clusters: Mapping[int, int]
+    config: ChannelsLastConfig, size: tuple[int, int], clusters: Mapping[int, int], coefficients: ChannelsLastTimes
 ) -> list[RowsPartition]:
     """The partitions that fit shared memory, fastest first. size: rows and channels; clusters: the number of resident
     clusters by cluster size.
@@ -165,23 +154,22 @@ def channels_last_partitions(
         for each in made
         if each.clusters and each.cluster_size <= rows and each.shared_bytes <= config.shared_bytes
     ]
-    return sorted(fitting, key=persistent_time)
+    return sorted(fitting, key=lambda each: persistent_time(each, coefficients))
 
 
-def persistent_time(partition: RowsPartition) -> float:
-    """Predicted microseconds of the kernel."""
+def persistent_time(partition: RowsPartition, of: ChannelsLastTimes) -> float:
+    """Predicted microseconds of the kernel. Vectors of 4 and 8 bytes take longer than predicted."""
     config, cluster_size = partition.config, partition.cluster_size
     rounds = -(-partition.items // partition.clusters)
     part = partition.vectors * config.vector  # bytes of a row
-    launch, step = (_LAUNCH_BY_REGISTERS, _STEP_BY_REGISTERS) if config.by_registers else (_LAUNCH, _STEP)
+    launch, step = (of.launch_by_registers, of.step_by_registers) if config.by_registers else (of.launch, of.step)
     moved = 3 * partition.rows * partition.row_bytes
-    together = moved / _BANDWIDTH * (1 + _SHORT_ROWS / part)
-    alone = rounds * partition.steps * max(3 * partition.at_once * part / _BLOCK_BANDWIDTH, step)
-    each = _ROUND + (_EXCHANGE if cluster_size > 1 else 0)
-    return launch + _DOUBLING * log2(cluster_size) + rounds * each + (together**4 + alone**4) ** (1 / 4)
+    together = moved / of.bandwidth * (1 + of.short_rows / part)
+    alone = rounds * partition.steps * max(3 * partition.at_once * part / of.block_bandwidth, step)
+    each = of.round + (of.exchange if cluster_size > 1 else 0)
+    return launch + of.doubling * log2(cluster_size) + rounds * each + (together**4 + alone**4) ** (1 / 4)
 
 
-def streaming_time(partition: RowsPartition) -> float:
+def streaming_time(partition: RowsPartition, of: ChannelsLastTimes) -> float:
     """Predicted microseconds of the streaming kernel."""
-    moved = 3 * partition.rows * partition.row_bytes
-    return _STREAMING + moved / _STREAMED
+    return of.streaming + 3 * partition.rows * partition.row_bytes / of.streamed

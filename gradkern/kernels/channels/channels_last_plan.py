@@ -15,6 +15,7 @@ from gradkern.kernels.channels.channels_last_config import (
     channels_last_partitions,
 )
 from gradkern.kernels.channels.persistent_plan import DATA, Named, max_cluster_size, persistent_launch, types_of
+from gradkern.kernels.channels.times import ChannelsLastTimes, times
 from gradkern.strides import is_dense
 
 __all__ = ["channels_last_plan", "fitting_partitions"]
@@ -43,7 +44,8 @@ def fitting_partitions(tensors: Named, device: Device, activation: str = "none")
         for cluster_size in CLUSTER_SIZES
         if cluster_size <= most
     }
-    found = channels_last_partitions(config, (X.size // channels, channels), clusters)
+    coefficients = times(ChannelsLastTimes, device.capability[0])
+    found = channels_last_partitions(config, (X.size // channels, channels), clusters, coefficients)
     if not found:
         raise Refusal("a group of its channels does not fit the shared memory of a cluster of blocks")
     return found

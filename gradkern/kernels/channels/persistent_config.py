@@ -9,6 +9,7 @@ from math import gcd, log2, prod
 
 from gradkern.cuda.device_code.columns import ByElementType, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
+from gradkern.kernels.channels.times import SinglePassTimes
 
 __all__ = [
     "ARGUMENTS",
@@ -17,7 +18,10 @@ __all__ = [
     "PersistentConfig",
     "Sizes",
     "resident_partitions",
+    "single_pass_configs",
     "single_pass_partition",
+    "single_pass_time",
+    "streaming_time",
 ]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers
@@ -36,38 +40,10 @@ _ALIGNED, _ALIGNED_WHOLE = 4096, 16384  # bytes of copies, at most, for larger g
 _WHOLE, _SMALL = 8, 160  # bytes of vectors that divide a plane, at least; elements of planes where any will do
 _CLUSTER_SIZES = (1, 2, 4, 8, 16)
 _FEWEST_SLOTS, _ENOUGH_SLOTS, _MOST_SLOTS = 2, 4, 64
-# The cost model of a single pass, in microseconds and bytes, fitted to times on an H200 (cold L2) of 73 arrays of 2 to
-# 720 MB of bfloat16, float32 and float64, each with the streaming kernel and with one to four cluster sizes. Its choice
-# is the best measured one in the median, 0.2 % slower on average and 5 % at worst. For a fifth of the shapes, left out
-# of the fit, it is 0.6 % and 9 % slower. Predicted times are 4.5 % off in the median. For 64 items of 230 MB and more,
-# not among the measured, that fit chose clusters of one block: 128 x 64 x 112 x 112 of bfloat16 took 178 microseconds,
-# 165 were predicted, and clusters of two had taken 155. _SHARPNESS was set for this case, not fitted to the 73.
-# _CRAMPED was not either: for 33 arrays of 1 to 64 images, most with planes of 30 to 50 KB, the choice is 0.8 % slower
-# than the best on average, and 14 % at worst.
-#
-# The group, _EDGES, _BLOCK_VECTORS and _FEW_STREAMED come from 81 arrays of 2 to 310 MB, 61 of them with planes that
-# are not a multiple of 16 bytes, each with the streaming kernel and up to twelve configs. The choice is 2.1 % slower
-# than the best on average, and 22 % at worst. Times of configs with edges are 8 % off in the median.
-#
-# An H100's memory has 0.68 of the bandwidth. With that value for _BANDWIDTH, however, 17 of the 18 arrays with another
-# choice took 3 to 17 % longer there: latencies in blocks are the same.
-_BANDWIDTH = 3.9e6
-_STREAMING = 10.5  # of the streaming kernel, besides its bytes: the launch, and partial sums through memory
-_FEW_IMAGES, _FEW_STREAMED = 8, 1.3  # factor of the time for its bytes with fewer images, at least
-_PERSISTENT = 6.5  # of the persistent kernel
-_ROUND = 0.6  # for every item of a block: its first bytes, its sums
-_DOUBLING = 0.8  # for every doubling of the cluster size: blocks wait for each other
-_SLOWER = 0.03  # share of bandwidth lost with such a doubling: distant images are read at the same time
-_SHORT_ROWS, _UNCLUSTERED = (
-    100,
-    0.2,
-)  # loss of bandwidth: this / bytes of a copy, for each doubling and _UNCLUSTERED more
-_BLOCK_BANDWIDTH = 0.07e6  # of one block
-_COPY = 0.028  # of one block, for each copy
-_CRAMPED = 0.02  # share of bandwidth lost with a ring of fewer slots than _ENOUGH_SLOTS
-_EDGES = 0.65  # remaining share of one block's bandwidth where planes of 2-byte elements have edges
-_BLOCK_VECTORS = 4200.0  # per microsecond and block: a limit for vectors of one element, never for those of 16 bytes
-_SHARPNESS = 6  # exponent of a smooth maximum of the memory's time and that of one block
+_SHARPNESS = 6  # exponent of a smooth maximum of the memory's time and that of one block, in the cost model
+_FEW_IMAGES = 8  # fewer make the streaming kernel slower
+# An H100's memory has 0.68 of an H200's bandwidth. With that in the cost model, however, 17 of the 18 arrays with
+# another choice took 3 to 17 % longer there: latencies in blocks are the same.
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,37 +164,52 @@ def resident_partitions(
 
 
 def single_pass_partition(
-    config: PersistentConfig, sizes: Sizes, max_cluster_size: int, processors: int, most_time: float | None = None
+    config: PersistentConfig,
+    sizes: Sizes,
+    max_cluster_size: int,
+    processors: int,
+    of: SinglePassTimes,
+    most_time: float | None = None,
 ) -> tuple[PersistentConfig, Partition] | None:
     """The fastest group and cluster size for a config that is not centred: it needs no element twice. None if it should
     take most_time microseconds or more (default: the time of the streaming kernel), or if a slot is too large.
     """
-    most = min(max_cluster_size, processors)
-    cuts = (each for group in _groups(config, sizes) for each in _cuts(config, sizes, most, group))
-    found = [each for each in cuts if each[1].slots >= _FEWEST_SLOTS]
-    times = [_single_pass_time(*each, processors) for each in found]
+    found = single_pass_configs(config, sizes, min(max_cluster_size, processors))
+    predicted = [single_pass_time(*each, processors, of) for each in found]
     if most_time is None:
-        moved = _arrays(config) * prod(sizes) * config.data_itemsize
-        slower = _FEW_STREAMED if sizes[0] < _FEW_IMAGES else 1
-        most_time = _STREAMING + moved / _BANDWIDTH * slower
-    if not times or min(times) >= most_time:
+        most_time = streaming_time(config, sizes, of)
+    if not predicted or min(predicted) >= most_time:
         return None
-    return found[times.index(min(times))]
+    return found[predicted.index(min(predicted))]
 
 
-def _single_pass_time(config: PersistentConfig, partition: Partition, processors: int) -> float:
+def single_pass_configs(
+    config: PersistentConfig, sizes: Sizes, max_cluster_size: int
+) -> list[tuple[PersistentConfig, Partition]]:
+    """The config with every group and cluster size whose slots fit shared memory."""
+    cuts = (each for group in _groups(config, sizes) for each in _cuts(config, sizes, max_cluster_size, group))
+    return [each for each in cuts if each[1].slots >= _FEWEST_SLOTS]
+
+
+def single_pass_time(config: PersistentConfig, partition: Partition, processors: int, of: SinglePassTimes) -> float:
     """Predicted microseconds."""
     row = config.group * partition.plane_bytes
     doublings, moved = log2(config.cluster_size), _arrays(config) * row
-    slower = 1 + doublings * _SLOWER + (doublings + _UNCLUSTERED) * _SHORT_ROWS / row
-    slower += _CRAMPED if partition.slots < _ENOUGH_SLOTS else 0
-    together = partition.items * partition.images * moved / _BANDWIDTH * slower
+    slower = 1 + doublings * of.slower + (doublings + of.unclustered) * of.short_rows / row
+    slower += of.cramped if partition.slots < _ENOUGH_SLOTS else 0
+    together = partition.items * partition.images * moved / of.bandwidth * slower
     rounds = -(-partition.items // (processors // config.cluster_size))
-    rate = _BLOCK_BANDWIDTH * (_EDGES if config.edges and config.data_itemsize == 2 else 1)
-    vectors = 0 if config.edges else config.group * partition.plane / _BLOCK_VECTORS
-    alone = rounds * partition.images_each * max(config.parts * _COPY, moved / rate, vectors)
+    rate = of.block_bandwidth * (of.edges if config.edges and config.data_itemsize == 2 else 1)
+    vectors = 0 if config.edges else config.group * partition.plane / of.block_vectors
+    alone = rounds * partition.images_each * max(config.parts * of.copy, moved / rate, vectors)
     both = (together**_SHARPNESS + alone**_SHARPNESS) ** (1 / _SHARPNESS)
-    return _PERSISTENT + _DOUBLING * doublings + _ROUND * rounds + both
+    return of.launch + of.doubling * doublings + of.round * rounds + both
+
+
+def streaming_time(config: PersistentConfig, sizes: Sizes, of: SinglePassTimes) -> float:
+    """Predicted microseconds of the streaming kernel."""
+    moved = _arrays(config) * prod(sizes) * config.data_itemsize
+    return of.streaming + moved / of.bandwidth * (of.few_streamed if sizes[0] < _FEW_IMAGES else 1)
 
 
 def _arrays(config: PersistentConfig) -> int:

@@ -19,6 +19,7 @@ from gradkern.kernels.channels.persistent_config import (
     resident_partitions,
     single_pass_partition,
 )
+from gradkern.kernels.channels.times import SinglePassTimes, times
 from gradkern.strides import is_dense
 
 __all__ = [
@@ -58,7 +59,8 @@ def single_pass_plan(tensors: Named, device: Device, epsilon: float, most_time: 
     """
     most, sizes = max_cluster_size(device), _sizes(tensors)
     config = PersistentConfig(*types_of(tensors), epsilon, False, device.shared_bytes)
-    found = single_pass_partition(config, sizes, most, device.processors, most_time)
+    of = times(SinglePassTimes, device.capability[0])
+    found = single_pass_partition(config, sizes, most, device.processors, of, most_time)
     if found is None:
         raise Refusal("another kernel should take less time, or its planes are too small or too large")
     return persistent_plan(*found, device, list(tensors))

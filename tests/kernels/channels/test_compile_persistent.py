@@ -17,6 +17,7 @@ from gradkern.kernels.channels.persistent_config import (
     resident_partitions,
     single_pass_partition,
 )
+from gradkern.kernels.channels.times import SinglePassTimes, times
 
 pytestmark = pytest.mark.thorough
 
@@ -54,7 +55,7 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> list[Made]:
         )
     ]
     found = single_pass_partition(
-        PersistentConfig(*types, ALL, 1e-5, False, SHARED_MEMORY[capability]), sizes, most, 132
+        PersistentConfig(*types, ALL, 1e-5, False, SHARED_MEMORY[capability]), sizes, most, 132, times(SinglePassTimes)
     )
     configs += [found[0]] if found else []
     made = []

@@ -16,7 +16,13 @@ pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 from gradkern.call import Call
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
-from gradkern.kernels.channels.persistent_config import PersistentConfig, resident_partitions, single_pass_partition
+from gradkern.kernels.channels.persistent_config import (
+    PersistentConfig,
+    resident_partitions,
+    single_pass_partition,
+    single_pass_time,
+)
+from gradkern.kernels.channels.times import SinglePassTimes, times
 from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.dml_batch_norm.cuda import plan as dml
@@ -24,6 +30,7 @@ from gradkern.policy import Policy
 from gradkern.search.implementation import candidates_of
 
 H200 = Device(0, (9, 0), 132, 232448)
+TIMES = times(SinglePassTimes)
 ALL = frozenset({"dX", "scale_sum", "bias_sum"})
 
 
@@ -65,7 +72,7 @@ def test_every_form_fits_its_memory_and_every_image_is_somebodys(
     plane = length * ITEMSIZE[data]
     found = made(sizes, data, memory)
     assert all(partition.slots * partition.batch >= partition.images_each for _, partition in found)
-    configs = [*found, *filter(None, [single_pass_partition(constant(data, memory), sizes, 16, 132)])]
+    configs = [*found, *filter(None, [single_pass_partition(constant(data, memory), sizes, 16, 132, TIMES)])]
     assert configs or length == 9 or memory == 101376  # of short rows and large planes in little memory there is none
     for config, partition in configs:
         assert config.ring_at + partition.ring_bytes(config) <= config.shared_bytes == memory
@@ -114,60 +121,28 @@ def test_of_the_slices_that_hold_a_channel_the_fewest_and_twice_as_many() -> Non
     assert made((128, 64, 12544)) == []
 
 
-@pytest.mark.parametrize(
-    ("sizes", "data", "cluster_size"),  # the fastest on an H200 of those that were timed; None: streaming
-    [
-        ((8, 256, 49), "float64", {1}),
-        ((32, 256, 49), "bfloat16", {2}),
-        ((128, 64, 90), "bfloat16", {4, 8}),  # copies are short, and a block alone would make all of an item's
-        ((64, 48, 1024), "bfloat16", {1}),  # a third of the multiprocessors are busy, and it is faster than all
-        ((4, 256, 1024), "bfloat16", {1}),
-        ((16, 64, 3136), "bfloat16", {1}),
-        ((64, 132, 400), "bfloat16", {1}),
-        ((128, 128, 100), "float64", {1}),
-        ((256, 128, 100), "float32", {2}),
-        ((512, 128, 100), "bfloat16", {None}),
-        ((128, 280, 64), "bfloat16", {2, 4}),
-        ((750, 64, 90), "float64", {None}),
-        ((5217, 64, 90), "bfloat16", {None}),
-        ((4012, 280, 64), "bfloat16", {None}),
-        ((2000, 256, 49), "bfloat16", {None}),
-        ((3000, 128, 256), "bfloat16", {None}),
-        ((1000, 256, 196), "float32", {1, None}),
-        ((400, 64, 2500), "bfloat16", {None}),
-        ((600, 256, 784), "bfloat16", {1}),
-        ((300, 256, 1444), "bfloat16", {1}),
-        ((100, 256, 784), "float64", {1}),
-        ((128, 64, 12544), "bfloat16", {2, None}),  # one block for each of 64 channels does not fill the memory
-        ((1, 512, 15200), "float16", {1}),  # two or three slots of the ring
-        ((2, 256, 25600), "bfloat16", {1}),
-        ((4, 300, 10816), "float32", {1}),
-        ((64, 200, 15200), "float16", {None}),
-    ],
-)
-def test_constant_statistics_take_the_fastest_number_of_slices_or_the_streaming_kernel(
-    sizes: tuple[int, int, int], data: str, cluster_size: set[int | None]
-) -> None:
-    found = single_pass_partition(constant(data), sizes, 16, 132)
-    assert (found and found[0].cluster_size) in cluster_size
-
-
-def test_constant_statistics_of_odd_planes_in_16_bits_are_streamed_where_single_elements_would_take_longer() -> None:
-    """309 x 320 x 13 x 13: 40 clusters of two blocks, which would add up 17 million elements one by one."""
-    assert single_pass_partition(constant("float16"), (309, 320, 169), 16, 132) is None
-    assert single_pass_partition(constant("float16"), (309, 320, 1352), 16, 132) is not None
+@pytest.mark.parametrize("data", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("sizes", [(8, 256, 49), (64, 48, 1024), (128, 64, 90), (600, 256, 784), (1, 512, 15200)])
+def test_constant_statistics_take_a_config_that_no_time_is_below(sizes: tuple[int, int, int], data: str) -> None:
+    found = single_pass_partition(constant(data), sizes, 16, 132, TIMES, most_time=1e9)
+    if found is None:
+        return
+    time = single_pass_time(*found, 132, TIMES)
+    assert single_pass_partition(constant(data), sizes, 16, 132, TIMES, most_time=time) is None
+    assert single_pass_partition(constant(data), sizes, 16, 132, TIMES, most_time=time * 1.001) == found
+    assert single_pass_partition(constant(data), sizes, 16, 132, replace(TIMES, launch=1e9)) is None
 
 
 def test_constant_statistics_of_planes_too_large_for_the_ring_are_streamed() -> None:
-    assert single_pass_partition(constant("float16"), (64, 256, 1 << 20), 16, 132) is None
+    assert single_pass_partition(constant("float16"), (64, 256, 1 << 20), 16, 132, TIMES) is None
 
 
 def test_constant_statistics_have_no_more_slices_than_there_are_multiprocessors_or_images() -> None:
-    clustered = single_pass_partition(constant("bfloat16"), (128, 64, 90), 16, 132)
+    clustered = single_pass_partition(constant("bfloat16"), (128, 64, 90), 16, 132, TIMES)
     assert clustered
     assert clustered[0].cluster_size > 2
     for sizes, processors in (((128, 64, 90), 2), ((2, 64, 90 * 64), 132)):
-        found = single_pass_partition(constant("bfloat16"), sizes, 16, processors)
+        found = single_pass_partition(constant("bfloat16"), sizes, 16, processors, TIMES)
         assert found is None or found[0].cluster_size <= 2
 
 
@@ -199,7 +174,7 @@ def test_directml_takes_it_where_channels_are_the_second_axis_and_it_is_the_fast
         lambda config, partition, device, given: ("whole", given),
     )
     monkeypatch.setattr(dml, "_tiles_plan", refused)
-    monkeypatch.setattr(dml, "_planes_plan", lambda *_: "walk")
+    monkeypatch.setattr(dml, "planes_plan", lambda *_: "walk")
     monkeypatch.setattr(dml.streaming_plan, "plan", lambda *_: "walk")
     data, each = tensor(sizes), tensor(statistics)
     inputs = {"Input": data, "InputGradient": data, "Mean": each, "Variance": each, "Scale": each}

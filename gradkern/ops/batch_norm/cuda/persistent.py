@@ -14,6 +14,7 @@ from gradkern.cuda.launch import LaunchPlan
 from gradkern.kernels.channels.channels_last_config import RowsPartition, persistent_time, streaming_time
 from gradkern.kernels.channels.channels_last_plan import channels_last_plan, fitting_partitions
 from gradkern.kernels.channels.persistent_plan import Named, persistent_plan, resident_configs
+from gradkern.kernels.channels.times import ChannelsLastTimes, times
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.plan import PlanCandidate
@@ -90,12 +91,13 @@ def _channels_last(problem: Problem, device: Device) -> Iterator[PersistentCandi
     for partition in fitting_partitions(named, device, problem.activation):
         cluster_size, vectors = partition.cluster_size, partition.vectors
         make = partial(channels_last_plan, partition, device, list(named))
-        recipe, is_faster = {"cluster_size": cluster_size, "vectors": vectors}, _should_be_faster(partition)
+        recipe, is_faster = {"cluster_size": cluster_size, "vectors": vectors}, _should_be_faster(partition, device)
         yield PersistentCandidate(f"persistent_{cluster_size}_slices_{vectors}_vectors", recipe, is_faster, make)
 
 
-def _should_be_faster(partition: RowsPartition) -> bool:
-    return _CERTAIN * persistent_time(partition) < streaming_time(partition)
+def _should_be_faster(partition: RowsPartition, device: Device) -> bool:
+    of = times(ChannelsLastTimes, device.capability[0])
+    return _CERTAIN * persistent_time(partition, of) < streaming_time(partition, of)
 
 
 def _named(problem: Problem) -> Named:

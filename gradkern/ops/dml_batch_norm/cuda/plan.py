@@ -16,11 +16,12 @@ from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.kernels.channels.streaming_tiling import Dimensions
 from gradkern.kernels.channels.tiles_config import LINE, VECTOR, tiles_of_sums, with_fold
 from gradkern.kernels.channels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
+from gradkern.kernels.channels.times import SinglePassTimes, times
 from gradkern.ops.dml_batch_norm.cuda import planes_config
 from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
 from gradkern.ops.dml_batch_norm.cuda.planes_config import PlanesConfig
 
-__all__ = ["NAMES", "NAMES_OF_PLANES", "NAMES_OF_TILES", "plan"]
+__all__ = ["NAMES", "NAMES_OF_PLANES", "NAMES_OF_TILES", "plan", "planes_config_of", "planes_plan"]
 
 NAMES = {  # contract name -> that of the kernels of channels
     "Input": "X",
@@ -62,14 +63,15 @@ def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
         dims = streaming_plan.dimensions_of(tensors, is_channel_axis)
         whole = _in_whole_vectors(tensors, dims)
-        planes = _planes_config(tensors, dims, device, epsilon) if whole else None
+        planes = planes_config_of(tensors, dims, device, epsilon) if whole else None
         if per_channel:
-            most = None if planes is None else planes.time(dims.count, dims.spatial)
+            of = times(SinglePassTimes, device.capability[0])
+            most = None if planes is None else planes.time(dims.count, dims.spatial, of)
             with suppress(Refusal):
                 return persistent_plan.single_pass_plan(tensors, device, epsilon, most)
         if planes is not None:
             with suppress(Refusal):
-                return _planes_plan(planes, tensors, dims, device)
+                return planes_plan(planes, tensors, dims, device)
         if whole:
             with suppress(Refusal):
                 return _tiles_plan(call.operator, tensors, dims, device, epsilon)
@@ -85,7 +87,7 @@ def _in_whole_vectors(tensors: Named, dims: Dimensions) -> bool:
     return all(tensors[name][1].alignment % VECTOR == 0 for name in DATA)
 
 
-def _planes_config(tensors: Named, dims: Dimensions, device: Device, epsilon: float) -> PlanesConfig | None:
+def planes_config_of(tensors: Named, dims: Dimensions, device: Device, epsilon: float) -> PlanesConfig | None:
     """None if planes are too small, or elements too many."""
     X = tensors["X"][1]
     config = PlanesConfig(
@@ -102,7 +104,7 @@ def _planes_config(tensors: Named, dims: Dimensions, device: Device, epsilon: fl
     return by_block if dims.spatial >= by_block.piece else config
 
 
-def _planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> TilesPlan:
+def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> TilesPlan:
     """Raises Refusal, with the reason, if no block fits the device."""
     names, count = planes_config.ARGUMENTS, dims.count
     builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"

@@ -1,4 +1,4 @@
-"""Compile-time constants of the planes kernel, and its cost model. Nothing here imports Numba."""
+"""Compile-time constants of the planes kernel. Nothing here imports Numba."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gradkern.cuda.device_code.columns import ByElementType, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name
+from gradkern.kernels.channels.times import SinglePassTimes
 
 __all__ = ["ARGUMENTS", "PlanesConfig"]
 
@@ -15,11 +16,6 @@ ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("length_multiplier", "length_shift", "channels_multiplier", "channels_shift"),  # to divide by these two
     "team",  # warps that add up a channel's partial sums
 )
-# The cost model, in microseconds and bytes, fitted to times on an H200 (cold L2) of 36 arrays of 4 to 860 MB with an
-# earlier version of the kernel. _PERSISTENT_WHOLE corrects the persistent kernel's model for planes of whole vectors.
-# The choice between both kernels was 0.1 % slower than the better one on average then, and 1.6 % at worst. For 15
-# random arrays of 10 to 790 MB predictions for this kernel are 2 % off in the median, and 11 % at most.
-_LAUNCH, _BANDWIDTH, _PERSISTENT_WHOLE = 8.0, 4.25e6, 1.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ class PlanesConfig(ByElementType):
             numbers[f"{name}_multiplier"], numbers[f"{name}_shift"] = reciprocal(numbers[name])
         return numbers
 
-    def time(self, count: int, length: int) -> float:
+    def time(self, count: int, length: int, of: SinglePassTimes) -> float:
         """Predicted microseconds, comparable to the persistent kernel's model."""
-        time = _LAUNCH + 3 * count * self.data_itemsize / _BANDWIDTH
-        return time if length % self.width else _PERSISTENT_WHOLE * time
+        time = of.planes + 3 * count * self.data_itemsize / of.planes_bandwidth
+        return time if length % self.width else of.planes_whole * time
