@@ -237,14 +237,15 @@ def test_batches_of_other_sizes_are_one_graph_more() -> None:
 def test_the_operators_give_the_sum_on_request(backward: Any, parameter: torch.dtype) -> None:
     data = torch.float64 if parameter == torch.float64 else torch.bfloat16
     grad, added, total = (rows(3, 4, 5 + place)[..., :5].to(data).contiguous() for place in range(3))
-    statistics = [rows(3, 4).abs().to(parameter) for _ in range(len(backward._schema.arguments) - 5)]
-    arguments = grad, added, total, rows(5).to(parameter), *statistics
+    statistics = [rows(3, 4).abs().to(parameter) for _ in range(len(backward._schema.arguments) - 6)]
+    arguments = grad, added, total, rows(5).to(parameter), *statistics, str(data).removeprefix("torch.")
     count = len(backward._schema.returns)
-    dx, *_, found = backward(*arguments, [True] * count)
+    dx, *_, found, branch = backward(*arguments, [True] * count)
+    assert branch.equal(dx)
     near = 1e-12 if parameter == torch.float64 else 2e-2  # or dx is rounded
     torch.testing.assert_close(found, dx.sum((0, 1), dtype=parameter), rtol=near, atol=near)
-    assert backward(*arguments, [True] * (count - 1) + [False])[-1].numel() == 0
-    for mask in ([True] * count, [False] * (count - 1) + [True]):
+    assert backward(*arguments, [True] * (count - 2) + [False] * 2)[-2].numel() == 0
+    for mask in ([True] * count, [False] * (count - 2) + [True, False], [False] * (count - 1) + [True]):
         torch.library.opcheck(backward, (*arguments, mask), test_utils="test_faketensor")
 
 
@@ -260,5 +261,5 @@ def test_inductors_code_has_the_sum_from_the_norms_call() -> None:
     for name, each in found.items():
         torch.testing.assert_close(each.double(), expected[name], rtol=1e-4, atol=1e-5)
     lines = [line for code in codes for line in code.splitlines() if "CallSite('add_layer_norm_backward'" in line]
-    assert sum("[True, True, True, True]" in line for line in lines) == 2
-    assert sum("[True, True, True, False]" in line for line in lines) == 2
+    assert sum("[True, True, True, True, False]" in line for line in lines) == 2
+    assert sum("[True, True, True, False, False]" in line for line in lines) == 2

@@ -59,10 +59,16 @@ CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
         *([1, 1], [1, 1], [1, 1], [True, True, False]),
     ),
     "conv_weight_gradient": lambda: (image(), image(), random(4, 4, 3, 3), [1, 1], [1, 1], [1, 1], 1),
-    "add_layer_norm_forward": lambda: (random(6, 8), random(6, 8), torch.rand(8), torch.rand(8), 1e-6),
-    "add_rms_norm_forward": lambda: (random(6, 8), random(6, 8), torch.rand(8), 1e-6),
+    "add_layer_norm_forward": lambda: (random(6, 8), random(6, 8), torch.rand(8), torch.rand(8), 1e-6, "float32"),
+    "add_rms_norm_forward": lambda: (random(6, 8), random(6, 8), torch.rand(8), 1e-6, "float32"),
     "add_layer_norm_backward": lambda: (
         *(random(6, 8), random(6, 8), random(6, 8), torch.rand(8), torch.rand(6), torch.rand(6)),
+        "float32",
+        [True, True, False, True, False],
+    ),
+    "add_rms_norm_backward": lambda: (
+        *(random(6, 8).bfloat16(), random(6, 8), random(6, 8), torch.rand(8), torch.rand(6)),
+        "bfloat16",
         [True, True, False, True],
     ),
     "bias_gelu_forward": lambda: (random(6, 8), torch.rand(8), "tanh"),

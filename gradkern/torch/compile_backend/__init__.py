@@ -7,7 +7,7 @@
 
 Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
     batch norm in training, and behind it an addition and ReLU, leaky ReLU or SiLU   batch_norm.py
-    an addition of two tensors, and layer norm or RMSNorm of the sum                 add_norm.py
+    an addition of two tensors, of two types too, and layer norm or RMSNorm of it    add_norm.py
     a linear layer, transformers' Conv1D too, and GELU                               linear_gelu.py
     norms there, however a model spells them: found by what they compute             norms.py
     GELU there, spelled out as transformers' GPT-2 does                              gelus.py
@@ -35,8 +35,8 @@ for every fusion whatever its size, the least number of bytes for one, or by the
 or False; options={"gradkern": {"linear + gelu": False}}.
 
 Left alone, with the reason in `gradkern.torch.report()`: batch norms that are in evaluation, whose momentum is None or
-that have no parameters or running statistics; additions of other shapes or types, or that write into what is added to;
-norms that autocast computes in another type; what needs no gradient; and calls where dynamo_graph/proof.py cannot
+that have no parameters or running statistics; additions of other shapes, or that write into what is added to; norms of
+types that the registry does not have together; what needs no gradient; and calls where dynamo_graph/proof.py cannot
 prove that one operator does the same: for writes, other grad modes or unknown functions between them, for tensors that
 the operator saves and a later call writes, for strides. A compiled model has no second derivatives, as with every
 backend. A graph that PyTorch takes from its caches on disk is the rewritten one.

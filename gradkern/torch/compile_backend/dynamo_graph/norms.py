@@ -18,7 +18,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, only_user, value
 
-__all__ = ["Norm", "norms", "others"]
+__all__ = ["Norm", "is_cast", "norms", "others"]
 
 _FUNCTIONS: dict[Any, str] = {
     **dict.fromkeys((functional.layer_norm, torch.layer_norm), "layer_norm"),
@@ -177,7 +177,7 @@ def _writes_nothing(node: fx.Node) -> bool:
     return node.op == "call_method" and (name.startswith("__") or not name.endswith("_"))
 
 
-def _is_cast(node: Any) -> bool:
+def is_cast(node: Any) -> bool:
     """Whether the call gives its input in a type, and changes nothing else."""
     if not isinstance(node, fx.Node) or node.op != "call_method" or node.target not in _CASTS:
         return False
@@ -188,7 +188,7 @@ def _is_cast(node: Any) -> bool:
 
 def _is_widening(node: Any) -> bool:
     """Whether it is a cast to a type as wide as that of its input, or wider."""
-    if not _is_cast(node):
+    if not is_cast(node):
         return False
     x, y = (each.meta["example_value"].dtype for each in (node.args[0], node))
     return x.is_floating_point and torch.promote_types(x, y) is y
@@ -236,7 +236,7 @@ def _is_number(each: Any) -> bool:
 def _product(inverse: fx.Node, reading: _Reading) -> fx.Node:
     """What the data are multiplied by, or divided by, the inverse or its cast in."""
     node = only_user(inverse)
-    while _is_cast(node):
+    while is_cast(node):
         reading.nodes.add(node)  # pyright: ignore[reportArgumentType]
         node = only_user(node)  # pyright: ignore[reportArgumentType]
     if _kind(inverse) == "sqrt" and _kind(node) == "div" and node is not None:
@@ -257,7 +257,7 @@ def _factor(product: fx.Node, inverse: fx.Node, reading: _Reading) -> Any:
 
 def _alone(nodes: set[fx.Node], end: fx.Node) -> tuple[fx.Node, ...]:
     """In the order of the program, without casts of the input that others use, too."""
-    kept = {each for each in nodes if each is end or not _is_cast(each) or each.users.keys() <= nodes}
+    kept = {each for each in nodes if each is end or not is_cast(each) or each.users.keys() <= nodes}
     if not all(each is end or each.users.keys() <= kept for each in kept):
         raise _UnlikeError("others use its mean of squares or standard deviation")
     return tuple(sorted(kept))
@@ -296,7 +296,7 @@ def _extended(norm: Norm) -> Norm:
 def _with(norm: Norm, after: fx.Node, x: torch.Tensor) -> Norm | None:
     """The norm with the call behind it; None where that is nothing of a norm's."""
     nodes = (*norm.nodes, after)
-    if _is_cast(after):
+    if is_cast(after):
         return replace(norm, nodes=nodes) if after.args[0] is norm.end else None
     if _kind(after) not in ("mul", "add") or after.kwargs or len(after.args) != 2:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators.add_norm import BACKWARDS
+from gradkern.torch.compile_backend.operators.add_norm import BACKWARDS, BRANCH, SUM
 from gradkern.torch.operators import new_like
 
 __all__ = ["take"]
@@ -35,10 +35,10 @@ def _over_rows(node: fx.Node) -> fx.Node | None:
     path: list[Any] = [node.args[0]]
     while path[-1].target in _BETWEEN:
         path.append(path[-1].args[0])
-    if path[-1].target is not operator.getitem or path[-1].args[1] != 0:
+    if path[-1].target is not operator.getitem:
         return None
-    backward = path[-1].args[0]
-    if backward.target not in BACKWARDS:
+    backward, place = path[-1].args
+    if backward.target not in BACKWARDS or place not in (0, len(backward.args[-1]) + BRANCH):
         return None
     axes: Any = node.args[1]
     dims, weight = path[0].meta["val"].dim(), backward.args[3].meta["val"]
@@ -58,10 +58,11 @@ def _has_columns(node: fx.Node, count: Any) -> bool:
 def _sum_of(graph: fx.Graph, backward: Any) -> fx.Node:
     """The sum over rows from the norm's backward pass, with the mask changed to compute it."""
     *tensors, mask = backward.args
-    place = len(mask) - 1
+    place = len(mask) + SUM
     if not mask[place]:
-        backward.args = (*tensors, [*mask[:place], True])
-        backward.meta["val"] = (*backward.meta["val"][:place], new_like(tensors[3].meta["val"]))
+        backward.args = (*tensors, [*mask[:place], True, *mask[place + 1 :]])
+        values = backward.meta["val"]
+        backward.meta["val"] = (*values[:place], new_like(tensors[3].meta["val"]), *values[place + 1 :])
     made = next((each for each in backward.users if each.args[1] == place), None)
     if made is None:
         with graph.inserting_after(backward):
