@@ -18,7 +18,7 @@ from gradkern.errors import GradkernError
 from gradkern.system import cache_files
 from gradkern.system.cache_files import FOLDERS
 
-__all__ = ["count", "kernels", "packs", "run", "searches", "size"]
+__all__ = ["count", "counted", "run", "size"]
 
 _READERS = {
     "cpu": "gradkern.cpu.cache",
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-_PLURALS = {"search": "searches", "packs": "packs"}
+_NOUNS = {"cpu": "kernel", "cuda": "kernel", "packs": "pack", "search": "search"}
 
 Answer = tuple[dict[str, Any], list[str], int]
 
@@ -49,19 +49,9 @@ def count() -> tuple[int, int]:
     return sum(len(cache_files.entries(name)) for name in ("cpu", "cuda")), len(cache_files.entries("search"))
 
 
-def kernels(number: int) -> str:
-    """A number of kernels in words."""
-    return f"{number} kernel{'' if number == 1 else 's'}"
-
-
-def packs(number: int) -> str:
-    """A number of packs in words."""
-    return f"{number} pack{'' if number == 1 else 's'}"
-
-
-def searches(number: int) -> str:
-    """A number of searches in words."""
-    return f"{number} search{'' if number == 1 else 'es'}"
+def counted(number: int, noun: str) -> str:
+    """Such as "1 kernel" or "2 searches"."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def size() -> int:
@@ -75,12 +65,12 @@ def _info(_: argparse.Namespace) -> Answer:
     lines = [f"{cache_files.root()}" + (f" (cannot be written: {reason}; nothing is kept)" if reason else "")]
     for name in FOLDERS:
         number, taken, unused = len(cache_files.entries(name)), cache_files.size(name), cache_files.why_not_used(name)
-        if name in ("search", "packs"):
-            facts[_PLURALS[name]] = {"kept": number, "bytes": taken, "unused": unused}
-        else:
+        if _NOUNS[name] == "kernel":
             facts["providers"][name] = {"kernels": number, "bytes": taken, "unused": unused}
-        text = {"search": searches, "packs": packs}.get(name, kernels)(number)
-        lines.append(f"  {name:<6} {text}, {taken:,} bytes" + (f" (not used: {unused})" if unused else ""))
+        else:
+            facts["searches" if name == "search" else name] = {"kept": number, "bytes": taken, "unused": unused}
+        text = f"  {name:<6} {counted(number, _NOUNS[name])}, {taken:,} bytes"
+        lines.append(text + (f" (not used: {unused})" if unused else ""))
     return facts, lines, DONE
 
 
@@ -91,12 +81,7 @@ def _verify(options: argparse.Namespace) -> Answer:
         entries = cache_files.entries(name)
         checked[name] = len(entries)
         bad += [(name, entry, reason) for entry in entries if (reason := _fault(name, entry)) is not None]
-    lines = [
-        f"cpu    {kernels(checked['cpu'])} as the digest says, unless named below",
-        f"cuda   {kernels(checked['cuda'])} as the digest says, unless named below",
-        f"packs  {packs(checked['packs'])} as the digests say, unless named below",
-        f"search {searches(checked['search'])} as the digest says, unless named below",
-    ]
+    lines = [f"{name:<6} {counted(number, _NOUNS[name])} checked" for name, number in checked.items()]
     left: list[Path] = []
     for name, entry, reason in bad:
         removed = options.repair and cache_files.remove(name, entry)
@@ -125,9 +110,9 @@ def _clear(_: argparse.Namespace) -> Answer:
     numbers = {"kernels": found - remaining, "searches": searched - unsearched, "bytes": taken - rest}
     numbers["packs"] = packed - len(cache_files.entries("packs"))
     facts = {"folder": str(cache_files.root()), **numbers, "left": left}
-    line = f"removed {kernels(numbers['kernels'])} and {searches(numbers['searches'])}, {numbers['bytes']:,} bytes"
-    line += f", {packs(numbers['packs'])} among them" if numbers["packs"] else ""
-    return facts, [f"{line}, from {cache_files.root()}"], FAILED if left else DONE
+    line = f"removed {counted(numbers['kernels'], 'kernel')} and {counted(numbers['searches'], 'search')}"
+    line += f" and {counted(numbers['packs'], 'pack')}" if numbers["packs"] else ""
+    return facts, [f"{line}, {numbers['bytes']:,} bytes, from {cache_files.root()}"], FAILED if left else DONE
 
 
 def _export(options: argparse.Namespace) -> Answer:
@@ -147,7 +132,7 @@ def _export(options: argparse.Namespace) -> Answer:
     except OSError as error:
         raise GradkernError(f"{options.file} cannot be written: {error.strerror or error}") from error
     facts = {"file": options.file, "searches": len(found), "bad": bad}
-    return facts, [f"{searches(len(found))} written to {options.file}"], FAILED if bad else DONE
+    return facts, [f"{counted(len(found), 'search')} written to {options.file}"], FAILED if bad else DONE
 
 
 def _import(options: argparse.Namespace) -> Answer:
@@ -163,7 +148,7 @@ def _import(options: argparse.Namespace) -> Answer:
     except (KeyError, TypeError, ValueError) as error:
         raise GradkernError(f"{options.file} is not taken: {error}") from error
     facts = {"file": options.file, "searches": len(found), "new": len(new)}
-    return facts, [f"{searches(len(new))} new of {len(found)} in {options.file}"], DONE
+    return facts, [f"{counted(len(new), 'search')} new of {len(found)} in {options.file}"], DONE
 
 
 def _fault(name: str, entry: Path) -> str | None:

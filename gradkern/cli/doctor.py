@@ -22,7 +22,7 @@ from typing import Any
 
 from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
-from gradkern.cli.caches import count, kernels, size
+from gradkern.cli.caches import count, counted, size
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.libraries import check_cudnn, check_nvvm
 from gradkern.errors import GradkernError
@@ -158,7 +158,13 @@ def check_cache() -> Iterator[Check]:
         yield problem("cache", text, "export GRADKERN_CACHE_DIR=FOLDER", folder=str(root))
     elif not unused:
         (found, _), taken = count(), size()
-        yield fine("cache", f"{root}, {kernels(found)}, {taken:,} bytes", folder=str(root), kernels=found, bytes=taken)
+        yield fine(
+            "cache",
+            f"{root}, {counted(found, 'kernel')}, {taken:,} bytes",
+            folder=str(root),
+            kernels=found,
+            bytes=taken,
+        )
 
 
 def check_packs(gpus: Iterable[tuple[int, int]]) -> Iterator[Check]:
@@ -171,7 +177,7 @@ def check_packs(gpus: Iterable[tuple[int, int]]) -> Iterator[Check]:
     for each in found:
         facts = {"path": str(each.path), "bytes": each.size}
         if each.fault is None:
-            text = f"{each.path}, {kernels(each.about.kernels)}, {each.size:,} bytes"
+            text = f"{each.path}, {counted(each.about.kernels, 'kernel')}, {each.size:,} bytes"
             yield fine("pack", text, kernels=each.about.kernels, **facts)
         else:
             if each.path.parent != packs.PACKAGED:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
-from gradkern.cli.caches import kernels
+from gradkern.cli.caches import counted
 from gradkern.cli.catalogue import calls
 from gradkern.cli.sizes import Wanted, wanted_of
 from gradkern.cli.warmup import calls_of
@@ -98,7 +98,7 @@ def _build_one(
     _write(path, data)
     packs.reset()
     seconds = time.perf_counter() - start
-    print(f"{path}: {kernels(len(specs))} of {len(wanted)} calls, {len(data):,} bytes, in {seconds:.0f} s")
+    print(f"{path}: {counted(len(specs), 'kernel')} of {len(wanted)} calls, {len(data):,} bytes, in {seconds:.0f} s")
 
 
 def _specs(builder: Any, architecture: Architecture, wanted: list[Wanted], for_others: bool) -> list[Any]:
@@ -132,7 +132,7 @@ def _install(options: argparse.Namespace) -> int:
         raise GradkernError(f"{error.filename or options.file}: {error.strerror or error}") from error
     except ValueError as error:
         raise GradkernError(f"{options.file} is not taken: {error}") from error
-    print(f"{path}: {kernels(about.kernels)}")
+    print(f"{path}: {counted(about.kernels, 'kernel')}")
     return DONE
 
 
@@ -158,7 +158,7 @@ def _lines(found: Iterable[Any]) -> Iterable[str]:
             capability = ".".join(map(str, each.about.capability))
             later = " and later, as PTX" if each.about.ptx else ""
             made = f"compute capability {capability}{later}, gradkern {each.about.gradkern}"
-            yield f"  {kernels(each.about.kernels)} for {made}"
+            yield f"  {counted(each.about.kernels, 'kernel')} for {made}"
             yield f"  compiled by {', '.join(each.about.compilers)}"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gradkern.cli import DONE, FAILED
-from gradkern.cli.caches import count, kernels, searches
+from gradkern.cli.caches import count, counted
 from gradkern.cli.sizes import Wanted, combinations, find, named, usable, wanted_of
 from gradkern.contract import registry
 from gradkern.dispatch.planner import compile_ahead
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
                 print(f"{label} on {provider}: {kernel}, {time.perf_counter() - began:.2f} s", flush=True)
     seconds = time.perf_counter() - start
     new, searched = (now - then for now, then in zip(count(), before, strict=True))
-    made = f"{kernels(new)} and {searches(searched)} new in {cache_files.root()}"
+    made = f"{counted(new, 'kernel')} and {counted(searched, 'search')} new in {cache_files.root()}"
     print(f"{len(work) - failed} plans in {seconds:.1f} s, {made}")
     if failed:
         print(f"{failed} failed", file=sys.stderr)
