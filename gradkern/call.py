@@ -25,6 +25,7 @@ __all__ = [
     "ProviderModule",
     "Provisional",
     "Refusal",
+    "Repeatable",
     "Resolving",
     "Searching",
     "Tensor",
@@ -113,6 +114,16 @@ class Launching(Protocol):
 
     @property
     def launches(self) -> tuple[Any, ...]: ...
+
+
+@runtime_checkable
+class Repeatable(Protocol):
+    """A plan that does nothing but launch kernels of gradkern's own, whose arguments depend on the addresses of a call
+    and on its stream's scratch memory only: a caller may repeat its launches without it.
+    """
+
+    @property
+    def REPEATABLE(self) -> bool: ...
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
@@ -27,6 +27,7 @@ __all__ = [
     "of_this_thread",
     "policy",
     "searching",
+    "watch_blocks",
 ]
 
 Search = Literal["exhaustive", "heuristic", "default", "background"]
@@ -87,6 +88,20 @@ blocks: set[object] = set()
 """One object for every block, in any thread, that has set a policy while PyTorch was loaded. While there is none, the
 policy in force is `of_this_thread()`: a warm call reads it in a third of the time.
 """
+
+
+_watchers: list[Callable[[int], None]] = []
+
+
+def watch_blocks(watcher: Callable[[int], None]) -> None:
+    """Call this, now and whenever it changes, with how many blocks there are."""
+    _watchers.append(watcher)
+    watcher(len(blocks))
+
+
+def _note_blocks() -> None:
+    for each in _watchers:
+        each(len(blocks))
 
 
 def current() -> Policy:
@@ -168,10 +183,12 @@ def _in_backward_passes(policy: Policy) -> Generator[None]:
     block = object()
     _stash(state, (policy, get_ident()))
     blocks.add(block)
+    _note_blocks()
     try:
         yield
     finally:
         blocks.discard(block)
+        _note_blocks()
         _stash(state, before)
 
 

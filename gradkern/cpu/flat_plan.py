@@ -58,6 +58,7 @@ class FlatPlan:
              OVER_UPSTREAM or OVER_DATA if written over the first or the second of the inputs that `over` names
     orders   the launch's memory order of axes, by tensor name; others are in C order
     scratch  bytes that the launch itself allocates
+    repeatable  whether the launch does nothing but run kernels (threads.run) on these arrays and on RowSums.partials
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class FlatPlan:
         over: Over | None = None,
         orders: Mapping[str, Order] | None = None,
         scratch: int = 0,
+        repeatable: bool = False,
     ) -> None:
         orders = orders or {}
         self.kernel = kernel
@@ -87,6 +89,8 @@ class FlatPlan:
             for index, (name, tensor) in enumerate(call.outputs.items())
             if not is_dense(tensor, orders.get(name))
         ]
+        every = [*call.inputs.items(), *call.outputs.items()]
+        self.REPEATABLE = repeatable and all(is_dense(tensor, orders.get(name)) for name, tensor in every)
         self.scratch = scratch + sum(
             tensor.nbytes
             for tensors in (call.inputs, call.outputs)

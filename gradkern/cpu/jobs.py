@@ -21,10 +21,23 @@ from numba import types
 from gradkern.cpu.compile import INLINE, instruction, target
 from gradkern.cpu.llvm import ir, make_array
 
-__all__ = ["BEGUN", "FAILED", "FINISHED", "MAILBOX", "QUEUE", "QUEUE_SIZE", "look", "take"]
+__all__ = [
+    "ARGUMENTS",
+    "BEGUN",
+    "FAILED",
+    "FINISHED",
+    "FUNCTION",
+    "MAILBOX",
+    "NEXT",
+    "QUEUE",
+    "QUEUE_SIZE",
+    "TASKS",
+    "look",
+    "take",
+]
 
 QUEUE = types.Array(types.int64, 1, "C")
-_NEXT, _TASKS, _MAILBOXES, _HELPERS, BEGUN, FINISHED, FAILED, _FUNCTION, _ARGUMENTS = range(9)
+NEXT, TASKS, _MAILBOXES, _HELPERS, BEGUN, FINISHED, FAILED, FUNCTION, ARGUMENTS = range(9)
 """What a queue holds: the next task and the number of tasks; and one with helpers the address of their mailboxes and
 their number, how many began and how many of them finished, whether one failed, the function and its arguments."""
 QUEUE_SIZE, _HELPERS_SIZE = 256, 255
@@ -72,15 +85,15 @@ def _store_call(context: Any, builder: Any, address: Any, name: str) -> None:
     kernel, arguments = builder.function, builder.function.args[2:]  # behind Numba's own two
     kernel.attributes.add("noinline")  # into the function below: one copy is enough
     kind = ir.LiteralStructType([each.type for each in arguments])
-    if context.get_abi_sizeof(kind) > 8 * (QUEUE_SIZE - _ARGUMENTS):
+    if context.get_abi_sizeof(kind) > 8 * (QUEUE_SIZE - ARGUMENTS):
         raise ValueError(f"{kernel.name} has more arguments than a queue has room for")
     for index, each in enumerate(arguments):
-        builder.store(each, builder.gep(_place(builder, address, _ARGUMENTS, kind), [_I32(0), _I32(index)]))
+        builder.store(each, builder.gep(_place(builder, address, ARGUMENTS, kind), [_I32(0), _I32(index)]))
 
     work = ir.Function(builder.module, _WORK.pointee, name)
     work.linkage = "internal"
     inner = ir.IRBuilder(work.append_basic_block())
-    stored = _place(inner, work.args[0], _ARGUMENTS, kind)
+    stored = _place(inner, work.args[0], ARGUMENTS, kind)
     given = [inner.load(inner.gep(stored, [_I32(0), _I32(index)])) for index in range(len(arguments))]
     # the queue comes first, flat: owner, parent, number of elements, size of one, data, shape, strides
     given[2] = given[5] = _I64(_HELPERS_SIZE)
@@ -90,7 +103,7 @@ def _store_call(context: Any, builder: Any, address: Any, name: str) -> None:
     inner.atomic_rmw("or", _place(inner, work.args[0], FAILED), failed, "monotonic")
     inner.atomic_rmw("add", _place(inner, work.args[0], FINISHED), _I64(1), "release")  # then the queue may be gone
     inner.ret_void()
-    builder.store(work, _place(builder, address, _FUNCTION, _WORK))
+    builder.store(work, _place(builder, address, FUNCTION, _WORK))
 
 
 @instruction
@@ -132,7 +145,7 @@ def _work(typing: Any, queue: Any) -> Any:
     """Call the kernel of the queue at this address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.call(builder.load(_place(builder, arguments[0], _FUNCTION, _WORK)), arguments)
+        builder.call(builder.load(_place(builder, arguments[0], FUNCTION, _WORK)), arguments)
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
@@ -171,7 +184,7 @@ def _task(queue: int, number: int, with_helpers: bool) -> int:
     and taken from the ranges in turn: a thread mostly continues where it was, with warm caches, and seldom writes to a
     cache line that another writes, too.
     """
-    tasks = _read(queue, _TASKS)
+    tasks = _read(queue, TASKS)
     if number >= tasks:
         return -1
     if not with_helpers:

@@ -103,7 +103,10 @@ class RowSums:
     def partials(self) -> list[np.ndarray | None]:
         """Memory for the partial sums, uninitialised."""
         rows, columns = self._shape
-        return [np.empty(rows * columns) if wanted else None for wanted in self._wanted]
+        made = [np.empty(rows * columns) if wanted else None for wanted in self._wanted]
+        if threads.state.recording is not None:
+            threads.state.recording.memory += [each for each in made if each is not None]
+        return made
 
     def add(self, partials: Sequence[np.ndarray | None], totals: Sequence[np.ndarray | None]) -> None:
         """Add up the partial sums into the totals."""

@@ -26,17 +26,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Thread
+from threading import Thread, local
 from typing import Any
 
 import numpy as np
 from numba import types
 
 from gradkern.cpu.compile import kernel, settings
-from gradkern.cpu.jobs import BEGUN, FAILED, FINISHED, MAILBOX, QUEUE, QUEUE_SIZE, look, take
+from gradkern.cpu.jobs import BEGUN, FAILED, FINISHED, MAILBOX, QUEUE, QUEUE_SIZE, TASKS, look, take
 from gradkern.system.own_thread import in_own_thread
 
-__all__ = ["QUEUE", "WORTH_A_THREAD", "run", "take", "threads"]
+__all__ = ["QUEUE", "WORTH_A_THREAD", "Recording", "run", "state", "take", "threads"]
 
 LOOKS = 10_000
 
@@ -53,11 +53,43 @@ def run(compiled: Callable[..., None], tasks: int, nbytes: int, *arguments: Any)
     """Run a compiled kernel over tasks 0 .. tasks-1. nbytes, the size of the tensors that it reads and writes,
     determines the number of helpers; small calls get none.
     """
+    if state.recording is not None:
+        state.recording.run(compiled, tasks, nbytes, arguments)
+        return
     helpers = 0 if nbytes < 2 * WORTH_A_THREAD else min(threads(), tasks, nbytes // WORTH_A_THREAD) - 1
     if helpers < 1:
         compiled(np.array((0, tasks)), *arguments)
     else:
         _pool().run(compiled, tasks, helpers, *arguments)
+
+
+class Recording:
+    """The kernels that this thread runs, each by itself, and the arguments that each has got: for a caller that repeats
+    them from machine code.
+
+    queues   of every launch: a queue as its kernel has filled it in, and its arguments
+    memory   arrays that were made for kernels to write first
+    """
+
+    def __init__(self) -> None:
+        self.queues: list[tuple[np.ndarray, tuple[Any, ...]]] = []
+        self.memory: list[np.ndarray] = []
+        self.parallel = False
+
+    def run(self, compiled: Callable[..., None], tasks: int, nbytes: int, arguments: tuple[Any, ...]) -> None:
+        self.parallel |= nbytes >= 2 * WORTH_A_THREAD and min(threads(), tasks) > 1
+        queue = np.zeros(QUEUE_SIZE, np.int64)
+        queue[TASKS] = tasks
+        compiled(queue, *arguments)
+        self.queues.append((queue, arguments))
+
+
+class _State(local):
+    recording: Recording | None = None
+
+
+state = _State()
+"""Of each thread: what it records."""
 
 
 @kernel

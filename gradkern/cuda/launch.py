@@ -10,12 +10,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from gradkern.cuda import cache, packs
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.device import Device, activate, check, is_current
 from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel
+from gradkern.cuda.recording import Recording
 from gradkern.cuda.spec import KernelSpec
 from gradkern.system import locks
 from gradkern.system.own_thread import turn
@@ -190,18 +191,33 @@ class Launch:
         self._pointers = (ctypes.c_void_p * len(arguments))(*places)
         self._address = ctypes.addressof(self._pointers)
         self._stream: int | None = None
+        self.changing = len(changing)
         self._lock = locks.lock()
 
     def __call__(self, values: Sequence[int], stream: int) -> None:
         """Launch with these values of the changing arguments, in the device's context, whichever is current."""
         with self._lock:  # the argument block is this object's own
-            self._write(self._values, 0, *values)
             if stream != self._stream:
+                if isinstance(stream, Recording):
+                    stream.add(self, values)
+                    return
                 self._launch_config.hStream = driver.CUstream(stream)
                 self._stream = stream
+            self._write(self._values, 0, *values)
             status = driver.cuLaunchKernelEx(self._launch_config, self.kernel.function, self._address, 0)
         if status[0]:
             self._retry(status, values, stream)
+
+    @property
+    def block(self) -> tuple[list[int], list[int], list[int]]:
+        """For who launches without this object: the arguments, the places of those that change, in the order of the
+        values, and the words of CUlaunchConfig, without its stream. All of it lives as long as this object.
+        """
+        first = ctypes.addressof(self._values)
+        order = [(pointer - first) // 8 for pointer in self._pointers]  # of the argument at each place
+        values = [self._values[index] for index in order]
+        config = (ctypes.c_int64 * 7).from_address(int(self._launch_config.getPtr()))
+        return values, [order.index(index) for index in range(self.changing)], list(config)
 
     def _retry(self, status: tuple[Any, ...], values: Sequence[int], stream: int) -> None:
         """Launch in the kernel's context after the driver refused the launch in another current context: cheaper than
@@ -217,6 +233,7 @@ class Launch:
 class LaunchPlan:
     """A plan of one launch without scratch memory. It can be called in any thread and any context."""
 
+    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
     kernel: str
     launch: Launch
     scratch: int = 0

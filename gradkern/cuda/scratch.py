@@ -12,9 +12,10 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from gradkern.cuda.device import Device, activate, check, relaxed_capture
+from gradkern.cuda.recording import Recording
 from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
@@ -31,6 +32,8 @@ _lock = locks.reentrant_lock()
 def scratch(device: Device, stream: int, size: int) -> tuple[int, int]:
     """(address of the counter, address of `size` bytes) for a launch on this stream. New memory is cleared."""
     if stream > LEGACY:
+        if isinstance(stream, Recording):
+            return cast(Any, stream.with_scratch(size))
         status, capturing = driver.cuStreamIsCapturing(stream)
         if status:  # for instance, no context is current in this thread
             with activate(device):

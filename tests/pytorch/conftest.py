@@ -13,6 +13,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if config.getoption("--torch") or collection_path.suffix != ".py" else True
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _natively(request: pytest.FixtureRequest) -> None:
+    """With --native, enable() has native=True where a test does not say otherwise."""
+    if request.config.getoption("--native"):
+        from gradkern.torch.overrides import switch
+
+        switch.enable.__kwdefaults__["native"] = True  # pyright: ignore[reportOptionalSubscript]
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers(seed_of_test: int) -> None:
     """PyTorch's. Of 6,000 draws for one test of bfloat16, 8 were beyond the bound, and so was float64 rounded once."""

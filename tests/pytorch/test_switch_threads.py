@@ -39,10 +39,12 @@ end = time.monotonic() + float(sys.argv[2])
 threads = [threading.Thread(target=train, args=(number,)) for number in range(4)]
 for each in threads:
     each.start()
-options = [{}, {"ops": "layer_norm"}, {"plan": "tune"}, {"min_bytes": 1 << 20}, {"timed": True}]
+if len(sys.argv) > 4:
+    switch.enable.__kwdefaults__["native"] = True
+options = [{}, {"native": False}, {"ops": "layer_norm"}, {"plan": "tune"}, {"min_bytes": 1 << 20}, {"timed": True}]
 changes = 0
 while time.monotonic() < end and not errors:
-    with gradkern.torch.enabled(**{"devices": device, "min_bytes": 0, "plan": "now", **options[changes % 5]}):
+    with gradkern.torch.enabled(**{"devices": device, "min_bytes": 0, "plan": "now", **options[changes % 6]}):
         time.sleep(.005)
         for kernel in switch._kernels() if way == "resting" else ():
             if kernel.enabled:
@@ -56,6 +58,7 @@ sys.exit(errors[0] if errors else 0 if changes > 1 and min(steps) > 1 else f"{ch
 """
 
 
+@pytest.mark.parametrize("native", [False, True], ids=["python", "native"])
 @pytest.mark.parametrize(
     ("way", "seconds"),
     [
@@ -64,17 +67,18 @@ sys.exit(errors[0] if errors else 0 if changes > 1 and min(steps) > 1 else f"{ch
         *(pytest.param(each, 60, marks=pytest.mark.slow) for each in ("switched", "resting")),
     ],
 )
-def test_threads_train_while_overrides_come_and_go(way: str, seconds: int) -> None:
-    train_while(way, seconds, "cpu")
+def test_threads_train_while_overrides_come_and_go(way: str, seconds: int, native: bool) -> None:
+    train_while(way, seconds, "cpu", native)
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("native", [False, True], ids=["python", "native"])
 @pytest.mark.parametrize("way", ["switched", "resting"])
-def test_threads_train_on_a_gpu_while_overrides_come_and_go(way: str) -> None:
-    train_while(way, 8, "cuda")
+def test_threads_train_on_a_gpu_while_overrides_come_and_go(way: str, native: bool) -> None:
+    train_while(way, 8, "cuda", native)
 
 
-def train_while(way: str, seconds: int, device: str) -> None:
-    command = [sys.executable, "-X", "faulthandler", "-c", TRAINING, way, str(seconds), device]
+def train_while(way: str, seconds: int, device: str, native: bool) -> None:
+    command = [sys.executable, "-X", "faulthandler", "-c", TRAINING, way, str(seconds), device, *["native"] * native]
     done = subprocess.run(command, timeout=seconds + 150, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

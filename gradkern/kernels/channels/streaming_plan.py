@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device, in_turn
@@ -32,6 +33,7 @@ _PARAMETERS = ("scale", "bias", "mean", "deviation", "scale_total", "bias_total"
 class StreamingPlan:
     """One launch, or one for each pass, with its scratch memory."""
 
+    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
     kernel: str
     scratch: int
     launch: Launch

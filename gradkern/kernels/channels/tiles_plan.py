@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
+from typing import ClassVar
 
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
@@ -19,6 +20,7 @@ __all__ = ["TilesPlan", "has_long_rows", "parameters_at_once", "tiles_plan"]
 class TilesPlan:
     """One launch."""
 
+    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
     kernel: str
     scratch: int
     launch: Launch

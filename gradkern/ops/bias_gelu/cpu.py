@@ -82,4 +82,6 @@ def plan(call: Call) -> FlatPlan:
         threads.run(compiled, tasks, nbytes, dY, X, bias, dX, partials[0], width, step, fast)
         sums.add(partials, (dB, None))
 
-    return FlatPlan(call, kernel="rows", outputs=("dX", "dB"), launch=launch, over=over, scratch=sums.nbytes)
+    return FlatPlan(
+        call, kernel="rows", outputs=("dX", "dB"), launch=launch, over=over, scratch=sums.nbytes, repeatable=folded == 1
+    )

@@ -171,8 +171,15 @@ def plan(call: Call) -> FlatPlan:
         threads.run(compiled, tasks, nbytes, *given, *partials, rows, columns, step)
         sums.add(partials, totals)
 
-    outputs = ("X_grad", "branch_grad", *_SUMS)
-    return FlatPlan(call, kernel="rows", outputs=outputs, launch=launch, over=over, scratch=sums.nbytes)
+    return FlatPlan(
+        call,
+        kernel="rows",
+        outputs=("X_grad", "branch_grad", *_SUMS),
+        launch=launch,
+        over=over,
+        scratch=sums.nbytes,
+        repeatable=not invertible,
+    )
 
 
 def _refuse_zeros(scale: np.ndarray) -> None:

@@ -106,4 +106,4 @@ def plan(call: Call) -> FlatPlan:
         threads.run(compiled, tasks, nbytes, *read, *write, *numbers, log)
 
     kernel_name = "rows" if inner == 1 else "inner"
-    return FlatPlan(call, kernel=kernel_name, outputs=("dX",), launch=launch, over=over, orders=orders)
+    return FlatPlan(call, kernel=kernel_name, outputs=("dX",), launch=launch, over=over, orders=orders, repeatable=True)

@@ -14,16 +14,18 @@ from gradkern.dispatch.planner import CompileJob
 from gradkern.dispatch.recogniser import Recogniser
 from gradkern.dispatch.run import dry_plan_for, plan_for
 from gradkern.errors import GradkernError, ProviderError
-from gradkern.policy import DEFAULT, searching
+from gradkern.policy import DEFAULT, current, searching
 from gradkern.system import locks
 from gradkern.system.notice import warn
 from gradkern.system.own_thread import turn
 from gradkern.torch.counter import Counter
 from gradkern.torch.flags import policy_of
+from gradkern.torch.native.kernel import NativeKernel, Record, unsupported
+from gradkern.torch.native.recording import Steps, Unrepeatable
 from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.override import Override
 from gradkern.torch.overrides.request import Declined, Translation
-from gradkern.torch.overrides.runners import Run, runner
+from gradkern.torch.overrides.runners import Run, runner, steps
 from gradkern.torch.overrides.signatures import Description, Signature, describe, random_args, recogniser
 from gradkern.torch.overrides.timing import synchronize
 
@@ -48,9 +50,12 @@ class Kernel:
         self._table: Recogniser[Callable[..., bool], Signature] = Recogniser(
             MOST, _MOST_ALIKE, keeps=lambda signature: signature.run is not None
         )
-        self._runs: dict[tuple[Description, Any], Run] = {}
+        self._counts: dict[Record, Signature] = {}
+        self._runs: dict[tuple[Description, Any], tuple[Run, Callable[..., Steps]]] = {}
         self._least = 0
+        self.by_python = ""  # why Python answers all calls, where machine code was asked for
         self._enabled = self._timed = self._raises = False
+        self._native: NativeKernel | None = None  # where machine code answers now
         self.inactive = ""  # why every call is PyTorch's until the next `activate`
         self._changing = locks.reentrant_lock()
         self.answer = self._body()
@@ -72,16 +77,43 @@ class Kernel:
     def follow(self, options: Options) -> None:
         """Answer calls by these options; none come before the override is installed."""
         self.options = options
-        self._least = max(1, options.least(self.translation.group))  # what is empty is PyTorch's
         self._timed, self._raises = options.timed, options.on_refusal == "raise"
-        self._enabled = True
+        if options.native and self.override.native is None:
+            self._use_machine_code()
+        self._answer_from(max(1, options.least(self.translation.group)))  # what is empty is PyTorch's
+        self._set_enabled(True)
+
+    def _use_machine_code(self) -> None:
+        """Register machine code in place of Python, if this PyTorch lets us."""
+        name, key = self.translation.name, self.key
+        self.by_python = self.translation.by_python or unsupported(name, key)
+        if not self.by_python:
+            installed = self.override.installed
+            if not self.override.remove():
+                self.by_python = "another kernel is registered on top of gradkern's"
+                return
+            self.override.native = NativeKernel(name, key, self.answer, self._fold, self.translation.searched)
+            if installed:
+                self.override.install()
+
+    def _answer_from(self, least: int) -> None:
+        """Answer calls on at least so many bytes."""
+        self._least = least
+        if self.override.native is not None:
+            self.override.native.least(least)
+
+    def _set_enabled(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._native = self.override.native if enabled and self.options.native and not self._timed else None
+        if self.override.native is not None:
+            self.override.native.answer(self._native is not None)
 
     def disable(self) -> None:
         """Pass every call on to PyTorch's kernel until the next `enable`. Plans and verdicts are kept.
 
         The override stays: PyTorch's table of kernels is not safe to change while other threads train.
         """
-        self._enabled = False
+        self._set_enabled(False)
 
     def deactivate(self, reason: str) -> None:
         """Leave the operator to PyTorch as if there were no gradkern, until `activate`: in `tune`, between steps."""
@@ -96,11 +128,11 @@ class Kernel:
     def handing_on(self) -> Iterator[None]:
         """Pass every call on to PyTorch, as too small ones are, and count none."""
         least, before = self._least, self.small.value
-        self._least = sys.maxsize
+        self._answer_from(sys.maxsize)
         try:
             yield
         finally:
-            self._least = least
+            self._answer_from(least)
             self.small.less(self.small.value - before)
 
     def signatures(self) -> list[Signature]:
@@ -113,6 +145,8 @@ class Kernel:
             self._runs.clear()
             self.small = Counter()
             self.forgotten = Forgotten()
+            if self.override.native is not None:
+                self.override.native.clear()
         if self._enabled:
             self.activate()
         self.inactive = ""
@@ -128,7 +162,7 @@ class Kernel:
                 run = self._runs.get((description, flags))
                 if run is None:
                     run = self._runs[description, flags] = self._planned(description, flags)
-                signature.run = run
+                signature.run, signature.steps = run
             except Exception as error:
                 _raise_if_lost(error)
                 signature.reason = _said(error)
@@ -143,9 +177,10 @@ class Kernel:
         return provider, description.device, partial(dry_plan_for, provider=provider, **_described(description, flags))
 
     @staticmethod
-    def _planned(description: Description, flags: Any) -> Run:
+    def _planned(description: Description, flags: Any) -> tuple[Run, Callable[..., Steps]]:
         prepared = plan_for(**_described(description, flags))
-        return runner(description, prepared.plan, tuple(prepared.call.outputs))
+        described = description, prepared.plan, tuple(prepared.call.outputs)
+        return runner(*described), partial(steps, *described)
 
     def _body(self) -> Callable[..., Any]:
         split, rows = self.translation.split, self._table.rows
@@ -172,6 +207,8 @@ class Kernel:
                         if finish:
                             results = finish(results, args, partial(self.override.original, keys))
                         signature.taken.tick()
+                        if self._native is not None:
+                            self._teach(self._native, signature, args, named, tensors)
                         return results
                 except Exception as error:  # PyTorch's kernel answers, and raises its own if it fails, too
                     self._failed(signature, error)
@@ -183,6 +220,41 @@ class Kernel:
             return self.override.original(keys, *args, **named)
 
         return body
+
+    def _teach(
+        self, native: NativeKernel, signature: Signature, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...]
+    ) -> None:
+        """Let machine code answer the next call like this one, if it can."""
+        if signature.by_python or signature.steps is None or _capturing(tensors[0]) or current() is not DEFAULT:
+            return
+        device = tensors[0].device
+        if signature.records and signature.records[-1].scratch >= 0 and native.add_stream(signature.records[-1]):
+            return
+        if len(signature.records) == _MOST_ALIKE:
+            return
+        try:
+            with self._changing:
+                made = signature.steps(tensors, lambda tensor: native.place_of(tensor, args, named))
+                record = native.add(args, named, made, args[1].nbytes, device)
+        except Unrepeatable as reason:
+            signature.by_python = str(reason)
+            return
+        if record is None:
+            signature.by_python = "too much decides how it is computed"
+            return
+        signature.records.append(record)
+        self._counts[record] = signature
+        signature.taken.others.append(record.count)
+        if record.scratch >= 0:
+            native.add_stream(record)
+
+    def _fold(self, record: Record) -> None:
+        """Keep the count of a record that is forgotten."""
+        signature = self._counts.pop(record, None)
+        if signature is not None:
+            signature.taken.others.remove(record.count)
+            signature.taken.less(-record.taken)
+            signature.records.remove(record)
 
     def _first(self, keys: Any, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...], key: Any) -> Any:
         """Answer the first call of a kind with PyTorch's kernel, and remember its signature."""
@@ -214,8 +286,11 @@ class Kernel:
     def _forget(self, signatures: list[Signature]) -> None:
         """Count kinds of calls that there is no more room for, and drop their plans."""
         self.forgotten.add(signatures)
+        for signature in signatures:
+            for record in signature.records:
+                record.withdraw()
         runs = [each.run for each in signatures if each.run is not None]
-        for wanted in [each for each, run in self._runs.items() if run in runs] if runs else ():
+        for wanted in [each for each, (run, _) in self._runs.items() if run in runs] if runs else ():
             del self._runs[wanted]
 
     def _failed(self, signature: Signature, error: Exception) -> None:

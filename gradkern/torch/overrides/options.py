@@ -31,7 +31,7 @@ When = Literal["tune", "now"]
 
 @dataclass(frozen=True)
 class Options:
-    """ops, devices, min_bytes, on_refusal, plan, inductor, timed and only_faster, as in `gradkern.torch.enable`."""
+    """ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster, native: see `gradkern.torch.enable`."""
 
     ops: tuple[str, ...] = GROUPS
     devices: tuple[str, ...] = ("cuda",)
@@ -41,6 +41,7 @@ class Options:
     inductor: tuple[str, ...] = ()
     timed: bool = False
     only_faster: bool = True
+    native: bool = False
 
     @classmethod
     def of(
@@ -53,6 +54,7 @@ class Options:
         inductor: Any = (),
         timed: Any = False,
         only_faster: Any = True,
+        native: Any = False,
     ) -> Options:
         """Raises ArgumentError for what no option can be."""
         chosen = GROUPS if ops is None else _names("ops", ops, GROUPS)
@@ -67,14 +69,14 @@ class Options:
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 raise ArgumentError(f"enable: min_bytes of {name} is {size!r}; expected a number of bytes, 0 or more")
         refusal, when = _one("on_refusal", on_refusal, get_args(Refusal)), _one("plan", plan, get_args(When))
-        for name, value in (("timed", timed), ("only_faster", only_faster)):
+        for name, value in (("timed", timed), ("only_faster", only_faster), ("native", native)):
             if not isinstance(value, bool):
                 raise ArgumentError(f"enable: {name} is {value!r}; expected True or False")
         places, whole = _names("devices", devices, ("cuda", "cpu")), _names("inductor", inductor, _DECOMPOSED)
         for name in whole:
             if name not in chosen:
                 raise ArgumentError(f"enable: inductor has {name!r}, but ops does not")
-        return cls(chosen, places, gates, refusal, when, whole, timed, only_faster)  # type: ignore[arg-type]
+        return cls(chosen, places, gates, refusal, when, whole, timed, only_faster, native)  # type: ignore[arg-type]
 
     @property
     def leaves_what_does_not_gain(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.system import locks
+from gradkern.torch.native.kernel import NativeKernel
 
 __all__ = ["Override"]
 
@@ -31,30 +32,31 @@ class Override:
     def __init__(self, name: str, key: str, body: Callable[..., Any]) -> None:
         self.name, self.key = name, key
         self._body = body
-        self._library: torch.library.Library | None = None
+        self._undo: Callable[[], None] | None = None
+        self.native: NativeKernel | None = None  # registered in place of `body`, which it calls
         self._below: Any = None
         self._registrations: list[Any] = []  # keeps the kernel objects that PyTorch has made of `body`
 
     @property
     def installed(self) -> bool:
-        return self._library is not None
+        return self._undo is not None
 
     def install(self) -> None:
         """Raises RuntimeError where PyTorch has no kernel of this operator at this key."""
         with _lock:
-            if self._library is None:
+            if self._undo is None:
                 self._below = torch.library.get_kernel(f"aten::{self.name}", self.key)
-                self._library = self._registered()
+                self._undo = self._registered()
 
     def remove(self) -> bool:
         """Whether the kernel below is back. It is not where someone has registered another on top of this one, who may
         call it: then it stays, and `body` has to hand on every call.
         """
         with _lock:
-            if self._library is not None and self._is_on_top():
-                self._library._destroy()
-                self._library = None  # the kernel below stays known to calls that are on their way to it
-            return self._library is None
+            if self._undo is not None and self._is_on_top():
+                self._undo()
+                self._undo = None  # the kernel below stays known to calls that are on their way to it
+            return self._undo is None
 
     def original(self, keys: Any, *args: Any, **named: Any) -> Any:
         below = self._below
@@ -69,20 +71,25 @@ class Override:
         """The kernel below, after the one that was there has been taken away, as PyTorch's switches for its own do."""
         with _lock:
             if self._below is gone:
-                if self._library is not None:
-                    self._library._destroy()
+                if self._undo is not None:
+                    self._undo()
                 self._below = torch.library.get_kernel(f"aten::{self.name}", self.key)
-                if self._library is not None:
-                    self._library = self._registered()
+                if self._undo is not None:
+                    self._undo = self._registered()
             return self._below
 
-    def _registered(self) -> torch.library.Library:
-        library = torch.library.Library("aten", "IMPL")
-        with warnings.catch_warnings():  # PyTorch warns that a kernel is replaced
-            warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
-            library.impl(self.name, self._body, self.key, with_keyset=True, allow_override=True)
+    def _registered(self) -> Callable[[], None]:
+        """What undoes the registration that is made."""
+        if self.native is not None:
+            undo = self.native.register(__file__).undo
+        else:
+            library = torch.library.Library("aten", "IMPL")
+            with warnings.catch_warnings():  # PyTorch warns that a kernel is replaced
+                warnings.filterwarnings("ignore", message="Warning only once for all operators", category=UserWarning)
+                library.impl(self.name, self._body, self.key, with_keyset=True, allow_override=True)
+            undo = library._destroy
         self._registrations.append(torch.library.get_kernel(f"aten::{self.name}", self.key))
-        return library
+        return undo
 
     def _is_on_top(self) -> bool:
         """Whether the kernel at the key is ours, by the line that registered it."""

@@ -23,6 +23,8 @@ class Row:
     taken, declined   how many calls gradkern answered, and how many PyTorch's own kernel
     reason            why PyTorch's kernel answers the next such call; "" where gradkern does. Where it could not at the
                       last such call, what failed: it tries again
+    natively  how many of those taken machine code has answered; by_python says why Python answers the next, with
+              enable(native=True); "" where machine code does
     taken_us, declined_us   microseconds that one call takes on the device, in the mean; None without enable(timed=True)
     """
 
@@ -34,6 +36,8 @@ class Row:
     reason: str
     taken_us: float | None = None
     declined_us: float | None = None
+    natively: int = 0
+    by_python: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,8 @@ class Report:
             times = (("gradkern", row.taken_us), ("PyTorch", row.declined_us))
             took = ", ".join(f"{name} {us:.1f} us" for name, us in times if us is not None)
             line = f"{row.taken:8} {row.declined:8}  {row.op} {row.device} {row.signature}: {who}"
-            lines.append(line + (f" ({took})" if took else ""))
+            line += f" ({took})" if took else ""
+            lines.append(line + (f"; Python answers: {row.by_python}" if row.by_python else ""))
         return "\n".join(lines)
 
 
@@ -111,7 +116,11 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
         for (text, reason), alike in found.items():
             taken, declined = sum(each.taken.value for each in alike), sum(each.declined.value for each in alike)
             times = (mean(each.taken_time for each in alike), mean(each.declined_time for each in alike))
-            rows.append(Row(name, device, text, taken, declined, reason, *times))
+            natively = sum(record.taken for each in alike for record in each.records)
+            by_python = ""
+            if kernel.options.native and not reason:
+                by_python = next((each.by_python for each in alike if each.by_python), kernel.by_python)
+            rows.append(Row(name, device, text, taken, declined, reason, *times, natively, by_python))
         gone = kernel.forgotten
         if gone.kinds:
             what, reason = f"{gone.kinds} other kinds of calls", f"forgotten: more than {MOST} had come"

@@ -81,6 +81,7 @@ class Translation:
     searched  the last of all else are PyTorch's flags; a search depends on them
     gainless  a function of a call's signatures.Description, in microseconds: where PyTorch's kernels take no longer,
               such calls have never gained what they cost the host
+    by_python  why machine code cannot answer its calls; "" where it can
     """
 
     name: str
@@ -89,6 +90,7 @@ class Translation:
     request: Callable[..., AtenRequest]
     searched: bool = False
     gainless: Callable[[Any], float] = lambda description: 0.0
+    by_python: str = ""
 
 
 def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:

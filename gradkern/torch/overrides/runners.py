@@ -13,10 +13,11 @@ from gradkern.arrays.host import TORCH, torch_as_numpy
 from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.view import device_arrays
 from gradkern.call import Plan, execution
+from gradkern.torch.native.recording import Output, Steps, Unrepeatable, of_cpu, of_cuda
 from gradkern.torch.overrides.request import Constant, View
-from gradkern.torch.overrides.signatures import Description, Source, derived
+from gradkern.torch.overrides.signatures import Description, Result, Source, derived
 
-__all__ = ["Run", "runner"]
+__all__ = ["Run", "runner", "steps"]
 
 Run = Callable[[tuple[torch.Tensor, ...]], Any]
 """aten's results for the tensors of a call; None where the call is not quite like the others."""
@@ -25,6 +26,43 @@ Run = Callable[[tuple[torch.Tensor, ...]], Any]
 def runner(description: Description, plan: Plan, order: tuple[str, ...]) -> Run:
     """What answers the calls that ask for this. `order` is that of the plan's outputs."""
     return (_on_cpu if description.device == "cpu" else _on_cuda)(description, plan, order)
+
+
+def steps(
+    description: Description,
+    plan: Plan,
+    order: tuple[str, ...],
+    tensors: tuple[torch.Tensor, ...],
+    place_of: Callable[[torch.Tensor], int],
+) -> Steps:
+    """The same for machine code. tensors: of such a call; place_of: of a tensor's address, to machine code. Raises
+    Unrepeatable.
+    """
+    if description.finish is not None or _derived(description.sources):
+        raise Unrepeatable("PyTorch computes a part of it")
+    device, made = tensors[0].device, dict(description.outputs)
+    outputs = [_output(made[name], device) for name in order]
+    places = [place_of(tensors[each]) if isinstance(each, int) else -1 for each in description.sources]
+    if device.type != "cpu":
+        inputs = [
+            (_address(each, description.device),) if isinstance(each, Constant) else place
+            for each, place in zip(description.sources, places, strict=True)
+        ]
+        return of_cuda(plan, inputs, outputs, device)
+    given = [_constant(each) if isinstance(each, Constant) else tensors[each] for each in description.sources]  # type: ignore[index]
+    read = [_array(each, view) for each, view in zip(given, description.views, strict=True)]
+    written = [TORCH.maker(made[name].tensor)(None) for name in order]
+    arrays = [
+        array if made[name].view is None else _array(tensor, made[name].view)
+        for name, (tensor, array) in zip(order, written, strict=True)
+    ]
+    return of_cpu(plan, read, arrays, places, outputs)
+
+
+def _output(result: Result, device: torch.device) -> Output:
+    made = result.tensor
+    strides = tuple([step // made.dtype.itemsize for step in made.strides])
+    return Output(result.place, made.shape, strides, getattr(torch, made.dtype.name), device)
 
 
 def _on_cuda(description: Description, plan: Plan, order: tuple[str, ...]) -> Run:

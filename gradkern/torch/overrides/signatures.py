@@ -13,6 +13,8 @@ from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.call import Tensor
 from gradkern.torch.counter import Counter
+from gradkern.torch.native.kernel import Record
+from gradkern.torch.native.recording import Steps
 from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, Derived, Finish, View
 from gradkern.torch.overrides.timing import Timer
 
@@ -126,12 +128,14 @@ class Signature:
     description  None where gradkern does not support the call
     args     the first such call's, for a call that is only timed: each tensor is replaced by what makes one of random
              numbers; None where that cannot be
+    steps    of its plan, for machine code; by_python says why there are none
+    records  of such calls that machine code answers
     comparison  the times of gradkern's and of PyTorch's kernels, once both are measured
     """
 
     __slots__ = (
-        *("args", "comparison", "declined", "declined_time", "description", "failure"),
-        *("key", "reason", "run", "taken", "taken_time", "text"),
+        *("args", "by_python", "comparison", "declined", "declined_time", "description", "failure"),
+        *("key", "reason", "records", "run", "steps", "taken", "taken_time", "text"),
     )
 
     def __init__(
@@ -144,7 +148,9 @@ class Signature:
     ) -> None:
         self.key, self.text, self.description, self.reason, self.args = key, text, description, reason, args
         self.comparison: Any = None
-        self.failure = ""
+        self.failure = self.by_python = ""
+        self.steps: Callable[[tuple[torch.Tensor, ...], Callable[[torch.Tensor], int]], Steps] | None = None
+        self.records: list[Record] = []
         self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None
         self.taken, self.declined = Counter(), Counter()
         self.taken_time, self.declined_time = Timer(), Timer()
@@ -162,6 +168,8 @@ class Signature:
     def decline(self, reason: str) -> None:
         """Leave the calls to PyTorch from now on."""
         self.reason, self.run = reason, None
+        for each in self.records:
+            each.withdraw()
 
 
 def random_args(args: tuple[Any, ...], named: Any) -> tuple[Any, ...] | None:

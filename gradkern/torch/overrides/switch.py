@@ -50,6 +50,7 @@ def enable(
     inductor: Any = (),
     timed: bool = False,
     only_faster: bool = True,
+    native: bool = False,
 ) -> None:
     """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
 
@@ -69,6 +70,9 @@ def enable(
                 PyTorch those that do not gain more on the device than they cost on the host, and a whole operator
                 where that is better for the step. False takes all that has a plan; so do plan="now" and
                 on_refusal="raise"
+    native      machine code answers calls of kinds that have come before, without Python and without the GIL: on the
+                host a call then costs about what PyTorch's own does. New, and off by default. `report` says of which
+                kinds of calls Python answers nevertheless, and why. timed=True leaves all to Python
 
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
     second call changes the options. Spawned processes have to call it for themselves. Code compiled by AOTInductor, or
@@ -77,7 +81,7 @@ def enable(
     Raises ArgumentError for an unknown option, and ProviderError where this PyTorch has no kernels for a device; the
     options in force do not change then.
     """
-    options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster)
+    options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster, native)
     tensor_guards()  # tried out now, not in a step
     with _changing:
         there = [each for each in _kernels() if _there(each)]

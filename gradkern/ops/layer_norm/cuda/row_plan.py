@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device, in_turn
@@ -28,6 +29,7 @@ class NormPlan:
     for a gradient, before these, `partial_bytes` of partial sums over rows, and a counter.
     """
 
+    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
     kernel: str
     scratch: int
     launches: tuple[Launch, ...]

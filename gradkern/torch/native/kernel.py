@@ -1,0 +1,299 @@
+"""An aten operator registered from machine code: its block, its records, and the way to Python for all other calls.
+
+PyTorch calls a function that looks the call up among records and launches what they say, without Python. Any other call
+it hands to an operator with the same arguments that Python implements, through PyTorch's dispatcher: arguments, results
+and exceptions pass as they do where Python is registered for the operator itself. That operator has one result more: a
+tensor where it has failed, and none otherwise. Its exception is kept, and raised above PyTorch's C functions, as those
+lose its class.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.system import locks
+from gradkern.torch.native import shim
+from gradkern.torch.native import words as w
+from gradkern.torch.native.recording import Steps, words_of
+
+__all__ = ["MOST", "NativeKernel", "Record", "unsupported"]
+
+MOST = 1024
+"""Records of an operator."""
+_KINDS = {"Tensor": "tensor", "int": "word", "bool": "word", "float": "word", "List[int]": "list", "List[bool]": "list",
+          "str": "string"}  # fmt: skip
+_NAMESPACE = "gradkern_by_python"
+_libraries: list[Any] = []
+_FAILURE = b"gradkern: a call could be neither computed nor handed on to PyTorch's kernel"
+_message = ctypes.create_string_buffer(_FAILURE)
+
+
+def unsupported(name: str, key: str) -> str:
+    """Why an aten operator cannot be registered from machine code; "" where it can."""
+    reason = shim.unavailable(key)
+    if reason:
+        return reason
+    kinds = [_kind(each.type) for each in _schema(name).arguments]
+    if None in kinds or len(kinds) > w.MOST_ARGUMENTS:
+        return f"{name} has arguments that PyTorch's C functions do not pass"
+    if any(str(each.type) != "Tensor" for each in _schema(name).returns):
+        return f"{name} has results that are no tensors"
+    return ""
+
+
+def _schema(name: str) -> Any:
+    return getattr(torch.ops.aten, name).default._schema
+
+
+def _kind(type_: Any) -> int | None:
+    text = str(type_)
+    inner = text.removeprefix("Optional[").removesuffix("]") if text.startswith("Optional[") else text
+    kind = _KINDS.get(inner)
+    if kind is None or (kind == "string" and inner != text):
+        return None
+    return w.ARGUMENTS[kind if inner == text else f"{kind}?"]
+
+
+@dataclass(eq=False)
+class Record:
+    """Calls that are alike, as machine code computes them. Words: see words.py."""
+
+    key: tuple[int, ...]
+    words: Any
+    held: list[Any]
+    scratch: int  # bytes; -1 where no scratch memory of a stream is needed
+    device: int
+
+    def count(self) -> int:
+        return self.taken
+
+    @property
+    def taken(self) -> int:
+        """How many calls it has answered."""
+        return self.words[w.RECORD_TAKEN]
+
+    def withdraw(self) -> None:
+        """Hand on the calls from now on, as if they were small ones."""
+        self.words[w.RECORD_BYTES] = -1
+
+
+class NativeKernel:
+    """An operator at a dispatch key, of which `by_python(keys, *args, **named)` answers every call that no record does.
+
+    forgotten   called with a record that no call can be in any more
+    flags       whether calls depend on PyTorch's flags and on gradkern's policy
+    """
+
+    def __init__(
+        self, name: str, key: str, by_python: Callable[..., Any], forgotten: Callable[[Record], None], flags: bool
+    ) -> None:
+        from gradkern.torch.native.loaded import free_function
+
+        self.name, self._key, self._by_python, self._forgotten = name, key, by_python, forgotten
+        self._schema = _schema(name)
+        self._block = words_of([0] * w.BLOCK_SIZE)
+        self._address = ctypes.addressof(self._block)
+        self._records: dict[tuple[int, ...], Record] = {}
+        self._retired: list[tuple[Any, Record | None]] = []
+        self._table: Any = None
+        self._streams: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._stream_table: Any = None
+        self._lock = locks.reentrant_lock()
+        self._define()
+        text = [ctypes.create_string_buffer(each) for each in (f"{_NAMESPACE}::{name}".encode(), b"")]
+        self._text = text
+        fields = {
+            w.BLOCK_SHIM: ctypes.addressof(shim.addresses(key)),
+            w.BLOCK_NAME: ctypes.addressof(text[0]),
+            w.BLOCK_OVERLOAD: ctypes.addressof(text[1]),
+            w.BLOCK_VERSION: _signed(shim.version()),
+            w.BLOCK_RAISER: shim.raiser(),
+            w.BLOCK_MESSAGE: ctypes.addressof(_message),
+            w.BLOCK_INPUTS: len(self._schema.arguments),
+            w.BLOCK_RESULTS: len(self._schema.returns),
+            w.BLOCK_FLAGS: int(flags),
+        }
+        fields |= {w.BLOCK_ARGUMENTS + n: _kind(each.type) for n, each in enumerate(self._schema.arguments)}
+        for place, word in fields.items():
+            self._block[place] = word
+        self._function = free_function(self._address)
+
+    def register(self, file: str) -> shim.Registration:
+        """Let PyTorch call it. Raises RuntimeError where that cannot be."""
+        if self._function is None:
+            raise RuntimeError("all functions of machine code are in use")
+        return shim.Registration(self.name, self._key, self._function, file)
+
+    def answer(self, enabled: bool) -> None:
+        """Whether records are looked at; else every call is Python's."""
+        self._block[w.BLOCK_ENABLED] = int(enabled)
+
+    def least(self, nbytes: int) -> None:
+        """Calls on fewer bytes are Python's."""
+        self._block[w.BLOCK_LEAST] = min(nbytes, (1 << 63) - 1)
+
+    def place_of(self, tensor: torch.Tensor, args: tuple[Any, ...], named: Any) -> int:
+        """The place of the address of one of a call's tensors."""
+        return next(place for place, each in enumerate(self._given(args, named)) if each is tensor)
+
+    def add(self, args: tuple[Any, ...], named: Any, steps: Steps, nbytes: int, device: torch.device) -> Record | None:
+        """Let calls like this one be computed by these steps; None where they cannot be recognised."""
+        key = self._key_of(args, named)
+        if len(key) > w.MOST_KEY:
+            return None
+        outputs = words_of([word for each in steps.outputs for word in each.words(steps.held)])
+        launches = words_of([word for each in steps.launches for word in each])
+        fields = {
+            w.RECORD_HASH: _signed(w.hashed(key)),
+            w.RECORD_KEY_SIZE: len(key),
+            w.RECORD_BYTES: nbytes,
+            w.RECORD_TAKEN: 0,
+            w.RECORD_OUTPUTS: ctypes.addressof(outputs),
+            w.RECORD_OUTPUT_COUNT: len(steps.outputs),
+            w.RECORD_LAUNCHES: ctypes.addressof(launches),
+            w.RECORD_LAUNCH_COUNT: len(steps.launches),
+            w.RECORD_SCRATCH: steps.scratch,
+            w.RECORD_ON_GPU: int(device.type == "cuda"),
+            w.RECORD_DEVICE: device.index or 0,
+        }
+        words = words_of([*[fields[place] for place in range(w.RECORD_KEY)], *map(_signed, key)])
+        record = Record(key, words, [*steps.held, outputs, launches], steps.scratch, device.index or 0)
+        with self._lock:
+            gone = [each for each in (self._records.pop(key, None),) if each is not None]
+            while len(self._records) >= MOST:
+                gone.append(self._records.pop(next(iter(self._records))))
+            self._records[key] = record
+            self._publish(gone)
+        return record
+
+    def add_stream(self, record: Record) -> bool:
+        """Let records use the scratch memory of the current stream, which is never freed, where this one needs it.
+        Returns whether there was something to add.
+        """
+        from gradkern.arrays.view import device_arrays
+        from gradkern.cuda.device import get_device  # needs the packages for a GPU, as what comes here does
+        from gradkern.cuda.scratch import scratch
+
+        handle, device = device_arrays().torch_kind(record.device).stream(), record.device
+        known = self._streams.get((handle, device))
+        if known is not None and known[2] >= record.scratch:
+            return False
+        memory = scratch(get_device(device), handle, record.scratch)
+        with self._lock:
+            self._streams[handle, device] = *memory, record.scratch
+            words = [len(self._streams), *[word for key, each in self._streams.items() for word in (*key, *each)]]
+            self._retired.append((self._stream_table, None))
+            self._stream_table = words_of(words)
+            self._block[w.BLOCK_STREAMS] = ctypes.addressof(self._stream_table)
+        return True
+
+    def clear(self) -> None:
+        """Forget all records."""
+        with self._lock:
+            gone = list(self._records.values())
+            self._records.clear()
+            self._publish(gone)
+
+    def sweep(self) -> None:
+        """Free what was taken out of the table, at a moment when no call can be in it."""
+        with self._lock:
+            if self._retired and not self._block[w.BLOCK_ACTIVE]:
+                gone, self._retired = self._retired, []
+                for _, record in gone:
+                    if record is not None:
+                        self._forgotten(record)
+
+    def _publish(self, gone: list[Record]) -> None:
+        """Replace the table of records, which is never changed. A call may still be in the one before."""
+        size = 4
+        while size < 2 * len(self._records) + 1:
+            size *= 2
+        buckets = [0] * size
+        for record in self._records.values():
+            at = record.words[w.RECORD_HASH] & (size - 1)
+            while buckets[at]:
+                at = (at + 1) & (size - 1)
+            buckets[at] = ctypes.addressof(record.words)
+        self._retired.append((self._table, None))
+        self._table = words_of([size - 1, *buckets])
+        self._block[w.BLOCK_TABLE] = ctypes.addressof(self._table)
+        self._retired += [(None, each) for each in gone]
+        self.sweep()
+
+    def _given(self, args: tuple[Any, ...], named: Any) -> list[Any]:
+        """All arguments in the schema's order: PyTorch leaves out those with their default."""
+        found = []
+        for place, each in enumerate(self._schema.arguments):
+            found.append(args[place] if place < len(args) else named.get(each.name, each.default_value))
+        return found
+
+    def _key_of(self, args: tuple[Any, ...], named: Any) -> tuple[int, ...]:
+        """The key of a call, as machine code writes it."""
+        words: list[int] = []
+        for value, argument in zip(self._given(args, named), self._schema.arguments, strict=True):
+            if str(argument.type).startswith("Optional["):
+                words.append(int(value is not None))
+                if value is None:
+                    continue
+            words += _words(value)
+        return (*words, _flags()) if self._block[w.BLOCK_FLAGS] else tuple(words)
+
+    def _define(self) -> None:
+        """The operator that Python implements. It is one for all dispatch keys."""
+        text = str(self._schema).replace("SymInt", "int")
+        arguments = text[text.index("(") : text.rindex(" -> ")]
+        count = len(self._schema.returns)
+        library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+        _libraries.append(library)
+        if not hasattr(getattr(torch.ops, _NAMESPACE), self.name):
+            library.define(f"{self.name}{arguments} -> ({', '.join(['Tensor'] * (count + 1))})")
+            library.impl(self.name, torch.library.fallthrough_kernel, "Autograd")
+        by_python, failed = self._by_python, torch.empty(0, device="cpu")
+
+        def answer(keys: Any, *args: Any, **named: Any) -> tuple[Any, ...]:
+            try:
+                found = by_python(keys, *args, **named)
+            except BaseException as error:
+                shim.stash(error)
+                return (*[None] * count, failed)
+            return (*found, None) if count > 1 else (found, None)
+
+        library.impl(self.name, answer, self._key, with_keyset=True)
+
+
+def _flags() -> int:
+    deterministic, cudnn = torch._C._get_deterministic_algorithms(), torch._C._get_cudnn_deterministic()
+    return deterministic | cudnn << 8 | torch._C._get_cudnn_enabled() << 16
+
+
+def _words(value: Any) -> list[int]:
+    if isinstance(value, torch.Tensor):
+        address = value.data_ptr()
+        aligned = (address | 16) & -(address | 16)
+        kind = 0 if value.device.type == "cpu" else 1
+        index = -1 if value.device.index is None else value.device.index
+        head = [shim.dtype_code(value.dtype) | kind << 32, index & 0xFFFFFFFF, value.dim() * 32 + aligned]
+        return [_unsigned(word) for word in (*head, *value.shape, *value.stride())]
+    if isinstance(value, torch.dtype):
+        return [shim.dtype_code(value)]
+    if isinstance(value, float):
+        return [struct.unpack("Q", struct.pack("d", value))[0]]
+    if isinstance(value, str):
+        return [int.from_bytes(value.encode(), "little")]
+    if isinstance(value, list | tuple):
+        return [len(value), *[_unsigned(int(each)) for each in value]]
+    return [_unsigned(int(value))]
+
+
+def _unsigned(word: int) -> int:
+    return word & ((1 << 64) - 1)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >= 1 << 63 else word

@@ -1,0 +1,505 @@
+"""The function that PyTorch calls for an operator, compiled to machine code.
+
+PyTorch hands over a stack of words, one for each argument, and takes the results from its first places. A tensor is a
+handle that the function owns: it deletes it, or hands it on. An optional argument is 0 or the address of a word that
+the function frees; a list or a string is a handle, too.
+
+Nothing here allocates, raises or knows Python. What is not recognised, or cannot be computed after all, is handed on
+whole to an operator that Python implements: see kernel.py. Words are int64 throughout, as mixed signs are float64 to
+Numba.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from numba import types
+
+from gradkern.cpu.compile import INLINE, instruction, target
+from gradkern.cpu.llvm import ir
+from gradkern.torch.native import words as w
+
+__all__ = ["FUNCTIONS", "compiled"]
+
+FUNCTIONS = 64
+"""Operators that one process can register: each has a function of its own, which knows its block."""
+
+_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+
+
+@instruction
+def load(typing: Any, address: Any, index: Any) -> Any:
+    """The word at this place."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_place(builder, *arguments))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@instruction
+def acquire(typing: Any, address: Any, index: Any) -> Any:
+    """The word at this place, and whatever was written before it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_place(builder, *arguments), "seq_cst", 8)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@instruction
+def store(typing: Any, address: Any, index: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _place(builder, *arguments[:2]))
+        return context.get_dummy_value()
+
+    return types.void(*(types.int64,) * 3), generate
+
+
+@instruction
+def add(typing: Any, address: Any, index: Any, word: Any) -> Any:
+    """Add to the word at this place."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.atomic_rmw("add", _place(builder, *arguments[:2]), arguments[2], "seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(*(types.int64,) * 3), generate
+
+
+@instruction
+def shifted(typing: Any, word: Any, bits: Any) -> Any:
+    """The word shifted to the right, with zeros from the left."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.lshr(*arguments)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@instruction
+def call(typing: Any, function: Any, *given: Any) -> Any:
+    """Call the C function at this address with words; the int32 that it returns."""
+    count = len(given[0]) if len(given) == 1 and isinstance(given[0], types.BaseTuple) else len(given)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(_I32, [_I64] * count)
+        values = [builder.extract_value(arguments[1], index) for index in range(count)]
+        answer = builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), values)
+        return builder.sext(answer, _I64)
+
+    return types.int64(types.int64, types.StarArgTuple((types.int64,) * count)), generate
+
+
+def memory(size: int) -> Any:
+    """A function: the address of so many words on the stack of the function that calls it."""
+
+    @instruction
+    def made(typing: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            with builder.goto_entry_block():
+                place = builder.alloca(ir.ArrayType(_I64, size))
+                place.align = 16
+            return builder.ptrtoint(place, _I64)
+
+        return types.int64(), generate
+
+    return made
+
+
+def _place(builder: Any, address: Any, index: Any) -> Any:
+    return builder.inttoptr(builder.add(address, builder.mul(index, _I64(8))), _I64.as_pointer())
+
+
+four_words, queue_words = memory(4), memory(256)
+argument_words, output_words, key_words = memory(w.MOST_ARGUMENTS), memory(w.MOST_OUTPUTS), memory(w.MOST_KEY)
+address_words, pointer_words, config_words = memory(w.MOST_ADDRESSES), memory(128), memory(8)
+
+_PART: Any = {**INLINE, "forceinline": False}
+
+
+@numba.njit(**_PART)
+def _describe(shim: int, handle: int, key: int, at: int, addresses: int, place: int) -> int:
+    """Write a tensor's type, device, shape, strides and alignment, from `at` on; where its description ends, or -1 for
+    one without memory.
+    """
+    got = four_words()
+    store(got, 0, 0)
+    if call(load(shim, w.IS_DEFINED), handle, got) or load(got, 0) & 255 == 0:
+        return -1
+    store(got, 0, 0)
+    store(got, 1, 0)
+    store(got, 2, 0)
+    if call(load(shim, w.GET_DTYPE), handle, got) or call(load(shim, w.GET_DEVICE_TYPE), handle, got + 4):
+        return -1
+    if call(load(shim, w.GET_DEVICE_INDEX), handle, got + 8) or call(load(shim, w.GET_DIM), handle, got + 24):
+        return -1
+    dim = load(got, 3)
+    if at + 2 * dim + 3 > w.MOST_KEY:
+        return -1
+    store(key, at, load(got, 0))
+    store(key, at + 1, load(got, 1))
+    if call(load(shim, w.GET_SIZES), handle, got) or call(load(shim, w.GET_STRIDES), handle, got + 8):
+        return -1
+    if call(load(shim, w.GET_DATA_PTR), handle, got + 16):
+        return -1
+    sizes, strides, address = load(got, 0), load(got, 1), load(got, 2)
+    if address == 0:
+        return -1
+    store(addresses, place, address)
+    aligned = (address | 16) & -(address | 16)
+    store(key, at + 2, dim * 32 + aligned)
+    for axis in range(dim):
+        store(key, at + 3 + axis, load(sizes, axis))
+        store(key, at + 3 + dim + axis, load(strides, axis))
+    return at + 3 + 2 * dim
+
+
+@numba.njit(**_PART)
+def _describe_list(shim: int, handle: int, key: int, at: int) -> int:
+    got = four_words()
+    if call(load(shim, w.LIST_SIZE), handle, got):
+        return -1
+    size = load(got, 0)
+    if at + size + 1 > w.MOST_KEY:
+        return -1
+    store(key, at, size)
+    for index in range(size):
+        store(got, 0, 0)
+        if call(load(shim, w.LIST_GET_ITEM), handle, index, got):
+            return -1
+        store(key, at + 1 + index, load(got, 0))
+    return at + 1 + size
+
+
+@numba.njit(**_PART)
+def _describe_string(shim: int, handle: int, key: int, at: int) -> int:
+    """Of at most 7 bytes: C's zero behind them is read, too."""
+    got = four_words()
+    if call(load(shim, w.STRING_LENGTH), handle, got) or call(load(shim, w.STRING_TEXT), handle, got + 8):
+        return -1
+    length = load(got, 0)
+    if length > 7:
+        return -1
+    store(key, at, load(load(got, 1), 0) & ((1 << 8 * length) - 1))  # a string has room for 15 bytes at least
+    return at + 1
+
+
+@numba.njit(**_PART)
+def _flags(shim: int) -> int:
+    """PyTorch's flags that a search depends on, as one word; a policy of gradkern's is Python's: -1."""
+    if acquire(shim, w.POLICIES):
+        return -1
+    context = load(shim, w.CONTEXT)
+    word = call(load(shim, w.DETERMINISTIC), context) & 255
+    word |= (call(load(shim, w.DETERMINISTIC_CUDNN), context) & 255) << 8
+    return word | (call(load(shim, w.CUDNN), context) & 255) << 16
+
+
+@numba.njit(**_PART)
+def _key(stack: int, block: int, key: int, addresses: int) -> int:
+    """Write the key of a call, and its tensors' addresses. Returns the key's words; 0 where it has none."""
+    shim = load(block, w.BLOCK_SHIM)
+    at = 0
+    for place in range(load(block, w.BLOCK_INPUTS)):
+        kind, word = load(block, w.BLOCK_ARGUMENTS + place), load(stack, place)
+        if at + 2 > w.MOST_KEY:
+            return 0
+        if kind == 1 or kind == 3 or kind == 5:
+            store(key, at, 1 if word else 0)
+            at += 1
+            if word == 0:
+                continue
+            word = load(word, 0)
+            kind -= 1
+        if kind == 0:
+            at = _describe(shim, word, key, at, addresses, place)
+        elif kind == 2:
+            store(key, at, word)
+            at += 1
+        elif kind == 4:
+            at = _describe_list(shim, word, key, at)
+        else:
+            at = _describe_string(shim, word, key, at)
+        if at < 0:
+            return 0
+    if load(block, w.BLOCK_FLAGS):
+        flags = _flags(shim)
+        if flags < 0 or at + 1 > w.MOST_KEY:
+            return 0
+        store(key, at, flags)
+        at += 1
+    return at
+
+
+@numba.njit(**_PART)
+def _hash(key: int, size: int) -> int:
+    value = 0
+    for index in range(size):
+        value = (value ^ load(key, index)) * -7046029254386353131  # 0x9E3779B97F4A7C15
+        value ^= shifted(value, 32)
+    return value
+
+
+@numba.njit(**_PART)
+def _find(block: int, key: int, size: int) -> int:
+    """The address of the record of calls with this key, or 0."""
+    table = acquire(block, w.BLOCK_TABLE)
+    if table == 0:
+        return 0
+    mask, value = load(table, 0), _hash(key, size)
+    at = value & mask
+    while True:
+        record = load(table, 1 + at)
+        if record == 0:
+            return 0
+        if load(record, w.RECORD_HASH) == value and load(record, w.RECORD_KEY_SIZE) == size:
+            same = True
+            for index in range(size):
+                same = same and load(record, w.RECORD_KEY + index) == load(key, index)
+            if same:
+                return record
+        at = (at + 1) & mask
+
+
+@numba.njit(**_PART)
+def _release(shim: int, kind: int, word: int) -> None:
+    """Let go of an argument."""
+    if kind == 1 or kind == 3 or kind == 5:
+        if word == 0:
+            return
+        inner = load(word, 0)
+        call(load(shim, w.FREE), word)
+        word = inner
+        kind -= 1
+    if kind == 0:
+        call(load(shim, w.DELETE_TENSOR), word)
+    elif kind == 4:
+        call(load(shim, w.DELETE_LIST), word)
+    elif kind == 6:
+        call(load(shim, w.DELETE_STRING), word)
+
+
+@numba.njit(**_PART)
+def _patch(launch: int, into: int, addresses: int) -> None:
+    """Copy the launch's template, with the addresses of this call."""
+    template, patches = load(launch, w.LAUNCH_TEMPLATE), load(launch, w.LAUNCH_PATCHES)
+    for index in range(load(launch, w.LAUNCH_COUNT)):
+        store(into, index, load(template, index))
+    for index in range(load(launch, w.LAUNCH_PATCH_COUNT)):
+        patch = patches + 24 * index
+        store(into, load(patch, 0), load(addresses, load(patch, 1)) + load(patch, 2))
+
+
+@numba.njit(**_PART)
+def _on_cpu(launch: int, addresses: int) -> int:
+    """Run a kernel of the CPU provider in this thread: a queue holds its arguments (cpu/jobs.py)."""
+    queue = queue_words()
+    store(addresses, w.ITSELF, queue)
+    _patch(launch, queue, addresses)
+    call(load(launch, w.LAUNCH_FUNCTION), queue)
+    return load(queue, 6)  # whether it failed
+
+
+@numba.njit(**_PART)
+def _on_gpu(shim: int, launch: int, addresses: int, stream: int) -> int:
+    """cuLaunchKernelEx with a parameter block and a configuration of this call's own."""
+    values, pointers, config = queue_words(), pointer_words(), config_words()
+    _patch(launch, values, addresses)
+    for index in range(load(launch, w.LAUNCH_COUNT)):
+        store(pointers, index, values + 8 * index)
+    template = load(launch, w.LAUNCH_CONFIG)
+    for index in range(7):
+        store(config, index, load(template, index))
+    store(config, 4, stream)
+    return call(load(shim, w.LAUNCH_KERNEL), config, load(launch, w.LAUNCH_FUNCTION), pointers, 0)
+
+
+@numba.njit(**_PART)
+def _scratch(block: int, record: int, stream: int, addresses: int) -> int:
+    """Write the addresses of the stream's scratch memory; 0 where there is none of this size."""
+    streams = acquire(block, w.BLOCK_STREAMS)
+    if streams == 0:
+        return 0
+    for index in range(load(streams, 0)):
+        each = streams + 8 + 8 * w.STREAM_SIZE * index
+        if (
+            load(each, w.STREAM_HANDLE) == stream
+            and load(each, w.STREAM_DEVICE) == load(record, w.RECORD_DEVICE)
+            and load(each, w.STREAM_BYTES) >= load(record, w.RECORD_SCRATCH)
+        ):
+            store(addresses, w.COUNTER, load(each, w.STREAM_COUNTER))
+            store(addresses, w.BUFFER, load(each, w.STREAM_BUFFER))
+            return 1
+    return 0
+
+
+@numba.njit(**_PART)
+def _stream(block: int, record: int, addresses: int) -> int:
+    """The current stream; -1 while it is captured, or where it has not the scratch memory that the record needs."""
+    shim, got = load(block, w.BLOCK_SHIM), four_words()
+    store(got, 0, 0)
+    store(got, 1, 0)
+    if call(load(shim, w.CURRENT_STREAM), load(record, w.RECORD_DEVICE), got):
+        return -1
+    stream = load(got, 0)
+    if stream == 2:  # the default stream of each thread: Python knows whose it is
+        return -1
+    if stream > 1 and (call(load(shim, w.IS_CAPTURING), stream, got + 8) or load(got, 1) & 0xFFFFFFFF):
+        return -1
+    if load(record, w.RECORD_SCRATCH) >= 0 and not _scratch(block, record, stream, addresses):
+        return -1
+    return stream
+
+
+@numba.njit(**_PART)
+def _allocate(shim: int, record: int, addresses: int, made: int) -> int:
+    """Make the outputs; how many could be made."""
+    outputs = load(record, w.RECORD_OUTPUTS)
+    for index in range(load(record, w.RECORD_OUTPUT_COUNT)):
+        each = outputs + 8 * w.OUTPUT_SIZE * index
+        failed = call(
+            load(shim, w.EMPTY_STRIDED),
+            load(each, w.OUTPUT_DIM),
+            load(each, w.OUTPUT_SIZES),
+            load(each, w.OUTPUT_STRIDES),
+            load(each, w.OUTPUT_DTYPE),
+            load(each, w.OUTPUT_DEVICE_TYPE),
+            load(each, w.OUTPUT_DEVICE),
+            made + 8 * index,
+        )
+        if failed:
+            return index
+        if call(load(shim, w.GET_DATA_PTR), load(made, index), addresses + 8 * (w.MOST_ARGUMENTS + index)):
+            return index + 1
+    return load(record, w.RECORD_OUTPUT_COUNT)
+
+
+@numba.njit(**_PART)
+def _compute(block: int, record: int, addresses: int) -> bool:
+    shim, launches = load(block, w.BLOCK_SHIM), load(record, w.RECORD_LAUNCHES)
+    stream = 0
+    if load(record, w.RECORD_ON_GPU):
+        stream = _stream(block, record, addresses)
+        if stream < 0:
+            return False
+    for index in range(load(record, w.RECORD_LAUNCH_COUNT)):
+        launch = launches + 8 * w.LAUNCH_SIZE * index
+        if load(record, w.RECORD_ON_GPU):
+            if _on_gpu(shim, launch, addresses, stream):
+                return False
+        elif _on_cpu(launch, addresses):
+            return False
+    return True
+
+
+@numba.njit(**_PART)
+def _answered(stack: int, block: int, record: int, addresses: int) -> bool:
+    """Compute a call by its record, and put the results on the stack; False where nothing has changed there."""
+    shim, made = load(block, w.BLOCK_SHIM), output_words()
+    count = _allocate(shim, record, addresses, made)
+    if count < load(record, w.RECORD_OUTPUT_COUNT) or not _compute(block, record, addresses):
+        for index in range(count):
+            call(load(shim, w.DELETE_TENSOR), load(made, index))
+        return False
+    for place in range(load(block, w.BLOCK_INPUTS)):
+        _release(shim, load(block, w.BLOCK_ARGUMENTS + place), load(stack, place))
+    for place in range(load(block, w.BLOCK_RESULTS)):
+        store(stack, place, 0)
+    for index in range(count):
+        place = load(load(record, w.RECORD_OUTPUTS) + 8 * w.OUTPUT_SIZE * index, w.OUTPUT_RESULT)
+        if place < 0:
+            call(load(shim, w.DELETE_TENSOR), load(made, index))
+        else:
+            store(stack, place, load(made, index))
+    for place in range(load(block, w.BLOCK_RESULTS)):
+        if load(stack, place) == 0:
+            call(load(shim, w.NEW_UNDEFINED), stack + 8 * place)
+    add(record, w.RECORD_TAKEN, 1)
+    return True
+
+
+@numba.njit(**_PART)
+def _taken(stack: int, block: int) -> bool:
+    if load(block, w.BLOCK_ENABLED) == 0:
+        return False
+    key, addresses = key_words(), address_words()
+    size = _key(stack, block, key, addresses)
+    if size == 0:
+        return False
+    add(block, w.BLOCK_ACTIVE, 1)
+    record = _find(block, key, size)
+    done = False
+    if record != 0 and load(record, w.RECORD_BYTES) >= load(block, w.BLOCK_LEAST):
+        done = _answered(stack, block, record, addresses)
+    add(block, w.BLOCK_ACTIVE, -1)
+    return done
+
+
+@numba.njit(**_PART)
+def answer(stack: int, block: int) -> None:
+    if _taken(stack, block):
+        return
+    shim, given = load(block, w.BLOCK_SHIM), argument_words()
+    count = load(block, w.BLOCK_RESULTS)
+    for place in range(load(block, w.BLOCK_INPUTS)):
+        store(given, place, load(stack, place))
+    failed = call(
+        load(shim, w.CALL_DISPATCHER),
+        load(block, w.BLOCK_NAME),
+        load(block, w.BLOCK_OVERLOAD),
+        given,
+        load(block, w.BLOCK_VERSION),
+    )
+    if failed == 0:
+        raised = argument_words()
+        store(raised, 0, 0)
+        call(load(shim, w.IS_DEFINED), load(given, count), raised)
+        call(load(shim, w.DELETE_TENSOR), load(given, count))
+        if load(raised, 0) & 255 == 0:
+            for place in range(count):
+                store(stack, place, load(given, place))
+            return
+        for place in range(count):  # what Python has put there in place of results
+            call(load(shim, w.DELETE_TENSOR), load(given, place))
+        call(load(shim, w.RAISE), load(block, w.BLOCK_RAISER))  # does not return
+    message = load(block, w.BLOCK_MESSAGE)
+    call(load(shim, w.CHECK), 0, message, message, 0, message)  # does not return
+
+
+def compiled() -> bytes:
+    """The object file: `gradkern_native_N` for every N below FUNCTIONS, and `gradkern_blocks`, their blocks' addresses.
+    It calls nothing by name.
+    """
+    import llvmlite.binding as llvm  # pyright: ignore[reportMissingTypeStubs]
+
+    answer.compile((types.int64, types.int64))
+    found: Any = answer.overloads[(types.int64, types.int64)]
+    module = llvm.parse_assembly(found.library.get_llvm_str())
+    name = found.fndesc.llvm_func_name
+    module.link_in(llvm.parse_assembly(_functions(name, module.triple)))
+    module.get_function(name).linkage = "internal"
+    triple, cpu, features = target()
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="jitdefault", jit=True
+    )
+    return machine.emit_object(module)
+
+
+def _functions(name: str, triple: str) -> str:
+    """LLVM's text of the functions that PyTorch calls; `name` is that of `answer`."""
+    text = [f'target triple = "{triple}"', f"@gradkern_blocks = global [{FUNCTIONS} x i64] zeroinitializer"]
+    text.append(f"declare i32 @{name}(ptr, ptr, i64, i64)")
+    text += [
+        f"""define void @gradkern_native_{number}(i64 %stack, i64 %inputs, i64 %outputs) uwtable {{
+  %returned = alloca i64
+  %raised = alloca i64
+  %place = getelementptr [{FUNCTIONS} x i64], ptr @gradkern_blocks, i64 0, i64 {number}
+  %block = load i64, ptr %place
+  %status = call i32 @{name}(ptr %returned, ptr %raised, i64 %stack, i64 %block)
+  ret void
+}}"""
+        for number in range(FUNCTIONS)
+    ]
+    return "\n".join(text)

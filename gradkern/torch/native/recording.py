@@ -1,0 +1,155 @@
+"""How a plan computes calls that are alike, as words for machine code: outputs, launches, where addresses go."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.call import Delegating, Plan, Repeatable, execution
+from gradkern.torch.native import words as w
+from gradkern.torch.native.shim import dtype_code
+
+__all__ = ["Output", "Steps", "Unrepeatable", "of_cpu", "of_cuda"]
+
+
+class Unrepeatable(Exception):  # noqa: N818  not an error: Python answers such calls
+    """Why machine code cannot repeat a plan."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """An array that a call makes. place: among the results; -1 for memory that is only used within."""
+
+    place: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements
+    dtype: torch.dtype
+    device: torch.device
+
+    def words(self, held: list[Any]) -> list[int]:
+        sizes, strides = words_of(self.shape), words_of(self.strides)
+        held += [sizes, strides]
+        kind = 0 if self.device.type == "cpu" else 1
+        addresses = ctypes.addressof(sizes), ctypes.addressof(strides)
+        return [self.place, len(self.shape), *addresses, dtype_code(self.dtype), kind, self.device.index or 0]
+
+
+@dataclass
+class Steps:
+    """The launches of a plan, and the arrays that it makes; what their words point to is held."""
+
+    outputs: list[Output]
+    launches: list[list[int]] = field(default_factory=list)
+    scratch: int = -1  # bytes; -1 where no scratch memory of the stream is needed
+    held: list[Any] = field(default_factory=list)
+
+    def add(
+        self, function: int, template: Sequence[int], patches: Sequence[tuple[int, int, int]], config: Any = None
+    ) -> None:
+        """A launch: its arguments, and (place of a word, place of an address, bytes) for those of each call."""
+        if len(template) > 256 or (config is not None and len(template) > 128):
+            raise Unrepeatable(f"a launch has {len(template)} arguments")
+        arguments, places = words_of(template), words_of([each for patch in patches for each in patch])
+        configuration = words_of(config or ())
+        self.held += [arguments, places, configuration]
+        where = ctypes.addressof(arguments), len(template), ctypes.addressof(places), len(patches)
+        self.launches.append([function, *where, ctypes.addressof(configuration)])
+
+    def with_memory(self, nbytes: int, device: torch.device) -> int:
+        """The place of the address of new memory that only a call itself uses."""
+        self.outputs.append(Output(-1, (nbytes,), (1,), torch.uint8, device))
+        if len(self.outputs) > w.MOST_OUTPUTS:
+            raise Unrepeatable("it needs more arrays of its own")
+        return w.MOST_ARGUMENTS + len(self.outputs) - 1
+
+
+def words_of(values: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * max(len(values), 1))(*values)
+
+
+def of_cuda(plan: Plan, inputs: Sequence[int | tuple[int]], outputs: list[Output], device: torch.device) -> Steps:
+    """The launches of a plan for a GPU. inputs: the place of each one's address, or its address in a tuple."""
+    from gradkern.cuda.recording import BUFFER, COUNTER, Place, Recording  # needs the packages for a GPU
+
+    _require(plan)
+    recording, steps = Recording(), Steps(outputs, held=[plan])
+    read: Any = tuple([each[0] if isinstance(each, tuple) else Place(each) for each in inputs])
+    execution(plan)(read, tuple([Place(w.MOST_ARGUMENTS + n) for n in range(len(outputs))]), recording)  # type: ignore
+    places: dict[Any, int] = {COUNTER: w.COUNTER, BUFFER: w.BUFFER}
+    if recording.scratch is not None:
+        steps.scratch = recording.scratch
+        if len(recording.launches) > 1:  # two threads may share a stream: each call has its own memory then
+            places[BUFFER] = steps.with_memory(max(recording.scratch, 1), device)
+            steps.scratch = 0
+    for launch, values in recording.launches:
+        template, changing, config = launch.block
+        patches = []
+        for place, value in zip(changing, values, strict=True):
+            if isinstance(value, Place):
+                patches.append((place, places.get(value.of, value.of), value.offset))
+            else:
+                template[place] = value
+        steps.held.append(launch)
+        steps.add(int(launch.kernel.function), template, patches, config)
+    return steps
+
+
+def of_cpu(
+    plan: Plan, read: Sequence[Any], written: Sequence[Any], inputs: Sequence[int], outputs: list[Output]
+) -> Steps:
+    """The launches of a plan for the CPU, which is executed. inputs: the place of the address of each of `read`; -1 for
+    one that is the same in every call.
+    """
+    from gradkern.cpu import jobs, threads
+
+    _require(plan)
+    recording = threads.Recording()
+    threads.state.recording = recording
+    try:
+        plan(tuple(read), tuple(written), None)
+    finally:
+        threads.state.recording = None
+    if recording.parallel:
+        raise Unrepeatable("several threads compute it")
+    steps, cpu = Steps(outputs), torch.device("cpu")
+    fixed = [array for array, place in zip(read, inputs, strict=True) if place < 0]
+    steps.held += [plan, *fixed]
+    where = {_address(array): place for array, place in zip(read, inputs, strict=True) if place >= 0}
+    where |= {_address(array): w.MOST_ARGUMENTS + n for n, array in enumerate(written)}
+    where |= {_address(each): steps.with_memory(each.nbytes, cpu) for each in recording.memory}
+    known = {_address(array) for array in fixed}
+    for queue, arguments in recording.queues:
+        template, patches, at = queue.tolist(), [], jobs.ARGUMENTS
+        for each in (queue, *arguments):
+            if hasattr(each, "__array_interface__"):  # owner, parent, elements, bytes of one, address, shape, strides
+                address = template[at + 4]
+                if address != _address(each):
+                    raise Unrepeatable("a kernel takes its arguments in another way")
+                template[at] = template[at + 1] = 0
+                if each is queue:
+                    patches.append((at + 4, w.ITSELF, 0))
+                elif address in where:
+                    patches.append((at + 4, where[address], 0))
+                elif address not in known:
+                    raise Unrepeatable("a kernel has an array that is none of the call's")
+                at += 7
+            else:
+                at += 1
+        for place in (jobs.NEXT, jobs.BEGUN, jobs.FINISHED, jobs.FAILED):
+            template[place] = 0
+        steps.add(template[jobs.FUNCTION], template[:at], patches)
+    return steps
+
+
+def _require(plan: Plan) -> None:
+    plan = plan.within if isinstance(plan, Delegating) else plan
+    if not (isinstance(plan, Repeatable) and plan.REPEATABLE):
+        raise Unrepeatable(f"{plan.kernel} is not only launches of gradkern's own kernels")
+
+
+def _address(array: Any) -> int:
+    return array.__array_interface__["data"][0]

@@ -1,0 +1,147 @@
+"""The layout of what Python writes and machine code reads: places in words of 64 bits.
+
+BLOCK_*    of an operator's block: one for an operator and a device, never freed
+RECORD_*   of a record: how calls that are alike are computed. Behind its fields is its key
+OUTPUT_*   of an array that a call makes: results, and memory that is only used within
+LAUNCH_*   of a launch
+STREAM_*   of a stream whose scratch memory is known
+SHIM       names of the C functions, in the order of their addresses; "context" is PyTorch's object that has its flags,
+           the three behind it read one each, "policies" is how many blocks of gradkern.policy are in force
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["ARGUMENTS", "SHIM", "hashed"]
+
+ARGUMENTS = {"tensor": 0, "tensor?": 1, "word": 2, "word?": 3, "list": 4, "list?": 5, "string": 6}
+"""Kinds of arguments, by how PyTorch hands them over."""
+
+SHIM = (
+    "aoti_torch_is_defined",
+    "aoti_torch_get_dtype",
+    "aoti_torch_get_dim",
+    "aoti_torch_get_device_type",
+    "aoti_torch_get_device_index",
+    "aoti_torch_get_sizes",
+    "aoti_torch_get_strides",
+    "aoti_torch_get_data_ptr",
+    "aoti_torch_delete_tensor_object",
+    "aoti_torch_new_uninitialized_tensor",
+    "aoti_torch_empty_strided",
+    "torch_list_size",
+    "torch_list_get_item",
+    "torch_delete_list",
+    "torch_string_length",
+    "torch_string_c_str",
+    "torch_delete_string",
+    "free",
+    "torch_call_dispatcher",
+    "aoti_torch_check",
+    "raise",
+    "aoti_torch_get_current_cuda_stream",
+    "cuStreamIsCapturing",
+    "cuLaunchKernelEx",
+    "context",
+    "deterministic",
+    "deterministic cuDNN",
+    "cuDNN",
+    "policies",
+)
+(
+    IS_DEFINED,
+    GET_DTYPE,
+    GET_DIM,
+    GET_DEVICE_TYPE,
+    GET_DEVICE_INDEX,
+    GET_SIZES,
+    GET_STRIDES,
+    GET_DATA_PTR,
+    DELETE_TENSOR,
+    NEW_UNDEFINED,
+    EMPTY_STRIDED,
+    LIST_SIZE,
+    LIST_GET_ITEM,
+    DELETE_LIST,
+    STRING_LENGTH,
+    STRING_TEXT,
+    DELETE_STRING,
+    FREE,
+    CALL_DISPATCHER,
+    CHECK,
+    RAISE,
+    CURRENT_STREAM,
+    IS_CAPTURING,
+    LAUNCH_KERNEL,
+    CONTEXT,
+    DETERMINISTIC,
+    DETERMINISTIC_CUDNN,
+    CUDNN,
+    POLICIES,
+) = range(len(SHIM))
+
+MOST_ARGUMENTS, MOST_OUTPUTS, MOST_KEY, MOST_ADDRESSES = 16, 8, 256, 32
+"""Arguments and outputs of a call, words of a key, addresses: a call's tensors, outputs and scratch memory."""
+COUNTER, BUFFER, ITSELF = MOST_ARGUMENTS + MOST_OUTPUTS, MOST_ARGUMENTS + MOST_OUTPUTS + 1, MOST_ADDRESSES - 1
+"""Places among the addresses: a stream's counter and its buffer; a queue of the CPU provider. The call's tensors come
+first, by their places among its arguments, and outputs from MOST_ARGUMENTS on.
+"""
+
+(
+    BLOCK_ENABLED,
+    BLOCK_TABLE,
+    BLOCK_LEAST,
+    BLOCK_ACTIVE,
+    BLOCK_SHIM,
+    BLOCK_STREAMS,
+    BLOCK_NAME,
+    BLOCK_OVERLOAD,
+    BLOCK_VERSION,
+    BLOCK_RAISER,
+    BLOCK_MESSAGE,
+    BLOCK_INPUTS,
+    BLOCK_RESULTS,
+    BLOCK_FLAGS,
+    BLOCK_ARGUMENTS,
+) = range(15)
+BLOCK_SIZE = BLOCK_ARGUMENTS + MOST_ARGUMENTS
+
+(
+    RECORD_HASH,
+    RECORD_KEY_SIZE,
+    RECORD_BYTES,
+    RECORD_TAKEN,
+    RECORD_OUTPUTS,
+    RECORD_OUTPUT_COUNT,
+    RECORD_LAUNCHES,
+    RECORD_LAUNCH_COUNT,
+    RECORD_SCRATCH,
+    RECORD_ON_GPU,
+    RECORD_DEVICE,
+    RECORD_KEY,
+) = range(12)
+
+OUTPUT_RESULT, OUTPUT_DIM, OUTPUT_SIZES, OUTPUT_STRIDES, OUTPUT_DTYPE, OUTPUT_DEVICE_TYPE, OUTPUT_DEVICE = range(7)
+OUTPUT_SIZE = 7
+"""OUTPUT_RESULT: its place among the results; -1 for memory that is only used within."""
+
+LAUNCH_FUNCTION, LAUNCH_TEMPLATE, LAUNCH_COUNT, LAUNCH_PATCHES, LAUNCH_PATCH_COUNT, LAUNCH_CONFIG = range(6)
+LAUNCH_SIZE = 6
+"""LAUNCH_TEMPLATE: the arguments, of a kernel of the CPU provider its queue; LAUNCH_PATCHES: (place of a word, place of
+an address, bytes to add to it) for each that a call has of its own.
+"""
+
+STREAM_HANDLE, STREAM_DEVICE, STREAM_COUNTER, STREAM_BUFFER, STREAM_BYTES = range(5)
+STREAM_SIZE = 5
+
+_MIX, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
+
+
+def hashed(words: Any) -> int:
+    """The hash of a key, as machine code computes it: words that are unsigned."""
+    value = 0
+    for word in words:
+        value = ((value ^ word) * _MIX) & _MASK
+        value ^= value >> 32
+    return value

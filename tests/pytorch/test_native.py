@@ -1,0 +1,363 @@
+"""Calls that machine code answers: who answers, that nothing is lost on the way to Python, and what is forgotten."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import gradkern
+import gradkern.torch
+from gradkern.torch.native import kernel as native_kernel
+from gradkern.torch.native import shim
+from gradkern.torch.native.recording import Output, Steps
+from gradkern.torch.overrides import switch
+from gradkern.torch.overrides.kernel import Kernel
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available"),
+]
+
+aten: Any = torch.ops.aten
+
+
+@pytest.fixture(autouse=True)
+def native() -> Iterator[None]:
+    gradkern.torch.forget()
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now", native=True):
+        yield
+    gradkern.torch.forget()
+
+
+def kernel_of(name: str) -> Kernel:
+    return next(each for each in switch._kernels() if each.translation.name == name and each.key == "CPU")
+
+
+def natively() -> int:
+    return sum(row.natively for row in gradkern.torch.report())
+
+
+ROWS = torch.Generator().manual_seed(3)
+
+
+def rows(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=ROWS).to(dtype)
+
+
+def layer_norm(mask: list[bool], weight: bool = True, dtype: torch.dtype = torch.float32) -> Callable[[], Any]:
+    dy, x, scale = rows(5, 8, dtype=dtype), rows(5, 8, dtype=dtype), rows(8, dtype=dtype)
+    mean, rstd = x.mean(1, keepdim=True), x.std(1, keepdim=True).reciprocal()
+    given = scale if weight else None
+    return lambda: aten.native_layer_norm_backward(dy, x, [8], mean, rstd, given, given, mask)
+
+
+def softmax(name: str) -> Callable[[], Any]:
+    dy, y = rows(4, 3, 7), rows(4, 3, 7).softmax(1)
+    given = y.log() if "log" in name else y
+    return lambda: getattr(aten, name)(dy, given, 1, torch.float32)
+
+
+def gelu(approximate: str) -> Callable[[], Any]:
+    dy, x = rows(3, 1024), rows(3, 1024)
+    return lambda: aten.gelu_backward(dy, x, approximate=approximate)
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "layer norm": layer_norm([True, True, True]),
+    "layer norm in float64": layer_norm([True, True, True], dtype=torch.float64),
+    "layer norm's input": layer_norm([True, False, False]),
+    "layer norm's parameters": layer_norm([False, True, True]),
+    "layer norm without a weight": layer_norm([True, False, False], weight=False),
+    "GELU": gelu("none"),
+    "GELU by tanh": gelu("tanh"),
+    "softmax": softmax("_softmax_backward_data"),
+    "log softmax": softmax("_log_softmax_backward_data"),
+}
+
+
+def results(call: Callable[[], Any]) -> list[Any]:
+    found = call()
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_machine_code_gives_what_python_gives(name: str) -> None:
+    call = CALLS[name]
+    results(call)  # PyTorch's kernel answers the first call of a kind
+    by_python = results(call)
+    assert natively() == 0
+    for _ in range(2):
+        found = results(call)
+        assert natively() > 0, [row.by_python for row in gradkern.torch.report()]
+        for one, other in zip(found, by_python, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                assert torch.equal(one, other)
+                assert (one.dtype, one.stride(), one.device) == (other.dtype, other.stride(), other.device)
+    assert natively() == 2
+    (row,) = gradkern.torch.report()
+    assert (row.taken, row.declined, row.reason, row.by_python) == (3, 1, "", "")
+
+
+def test_calls_that_differ_in_anything_are_not_taken_for_one_another() -> None:
+    mean, rstd = rows(6, 1), rows(6, 1).abs() + 1
+    base = {"grad": rows(6, 8), "x": rows(6, 8), "shape": [8], "weight": rows(8), "mask": [True, True, True]}
+
+    def call(**change: Any) -> list[Any]:
+        c = {**base, **change}
+        w = c["weight"]
+        m, r = (mean, rstd) if c["x"].shape[0] == 6 else (mean[:3], rstd[:3])
+        return list(aten.native_layer_norm_backward(c["grad"], c["x"], c["shape"], m, r, w, w, c["mask"]))
+
+    changes: list[dict[str, Any]] = [
+        {},
+        {"mask": [True, False, False]},
+        {"mask": [False, True, True]},
+        {"weight": None, "mask": [True, False, False]},
+        {"grad": rows(8, 6).t()},
+        {"grad": rows(1, 8).expand(6, 8)},
+        {"x": rows(6, 16)[:, ::2]},
+        {"x": rows(3, 8), "grad": rows(3, 8)},
+        {"weight": rows(8).double().float()},
+        {"x": rows(49)[1:].view(6, 8)},
+    ]
+    with gradkern.torch.enabled(devices="cpu", min_bytes=1 << 40):
+        expected = [call(**each) for each in changes]
+    for _ in range(5):
+        for change, known in zip(changes, expected, strict=True):
+            for one, other in zip(call(**change), known, strict=True):
+                assert (one is None) == (other is None)
+                if one is not None:
+                    torch.testing.assert_close(one, other)
+    assert natively() > len(changes)
+
+
+class Strange(BaseException):
+    """An exception of a class that PyTorch does not know."""
+
+
+@pytest.mark.parametrize(
+    "error", [Strange("odd"), torch.OutOfMemoryError("no memory"), KeyError("a"), KeyboardInterrupt()]
+)
+def test_what_python_raises_arrives_as_it_is(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def original(*_: Any, **__: Any) -> Any:
+        raise error
+
+    override = kernel_of("native_layer_norm_backward").override
+    x = torch.randn(3, 8, requires_grad=True)
+    y = functional.layer_norm(x, (8,)).square().sum()
+    call = CALLS["layer norm"]
+    monkeypatch.setattr(override, "original", original)
+    for _ in range(3):
+        with pytest.raises(type(error)) as caught:
+            call()
+        assert caught.value is error
+    with pytest.raises(type(error)) as caught:
+        y.backward()
+    assert caught.value is error
+    found: list[BaseException] = []
+
+    def in_a_thread() -> None:
+        try:
+            call()
+        except BaseException as raised:
+            found.append(raised)
+
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()
+    assert found == [error]
+    monkeypatch.undo()
+    results(call)
+
+
+def test_errors_of_pytorchs_kernel_keep_their_class_and_words() -> None:
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        aten._softmax_backward_data(rows(2, 3), rows(2, 3), 7, torch.float32)
+
+
+@pytest.mark.parametrize("way", ["taken", "handed on"])
+def test_no_tensor_outlives_its_call(way: str) -> None:
+    alive: list[Any] = []
+
+    def call() -> None:
+        dy, x, scale, mean, rstd = rows(5, 8), rows(5, 8), rows(8), rows(5, 1), rows(5, 1)
+        least = 0 if way == "taken" else 1 << 40
+        with gradkern.torch.enabled(devices="cpu", min_bytes=least, plan="now", native=True):
+            found = aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, scale, [True] * 3)
+        for each in (dy, x, scale, mean, rstd, *found):
+            alive.extend((weakref.ref(each), weakref.ref(each.untyped_storage())))
+
+    for _ in range(5):
+        call()
+    gc.collect()
+    assert not [each for each in alive if each() is not None]
+
+
+def test_memory_is_flat_over_many_calls() -> None:
+    code = """
+import resource, torch, gradkern.torch
+torch.set_num_threads(1)
+aten = torch.ops.aten
+x, w, s = torch.randn(64, 64), torch.randn(64), torch.randn(64, 1)
+def call():
+    return aten.native_layer_norm_backward(x, x.t(), [64], s, s, w, w, [True] * 3)
+def small():
+    return aten.native_layer_norm_backward(x, x, [64], s, s, None, w, [True, False, False])
+gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", native=True)
+def peak():
+    for _ in range(10_000):
+        call()
+    gradkern.torch.enable(devices="cpu", min_bytes=1 << 40, native=True)
+    for _ in range(10_000):
+        small()
+    gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", native=True)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+first = peak()
+print(peak() - first, sum(row.natively for row in gradkern.torch.report()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    grown, answered = map(int, done.stdout.split())
+    assert grown < 1024  # KiB; a tensor of each call would be 320 MB
+    assert answered >= 0
+
+
+def test_what_is_declined_is_handed_on() -> None:
+    call = CALLS["layer norm"]
+    for _ in range(3):
+        results(call)
+    assert natively() == 1
+    (signature,) = kernel_of("native_layer_norm_backward").signatures()
+    signature.decline("for a test")
+    results(call)
+    (row,) = gradkern.torch.report()
+    assert (row.taken, row.declined, row.natively, row.reason) == (2, 2, 1, "for a test")
+
+
+def test_calls_under_the_gate_and_after_disable_are_pytorchs() -> None:
+    call = CALLS["layer norm"]
+    for _ in range(3):
+        results(call)
+    bits = results(call)
+    with gradkern.torch.enabled(devices="cpu", min_bytes=1 << 40, native=True):
+        results(call)
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, native=False):
+        results(call)
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, native=True, timed=True):
+        results(call)
+    gradkern.torch.disable()
+    results(call)
+    gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", native=True)
+    for one, other in zip(results(call), bits, strict=True):
+        assert torch.equal(one, other)
+    taken = sum(row.taken for row in gradkern.torch.report())
+    assert (taken, natively()) == (6, 3)
+
+
+def test_records_are_bounded_and_counts_outlive_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_kernel, "MOST", 4)
+    given = [(rows(n, 8), rows(n, 8), rows(n, 1), rows(n, 1), rows(8)) for n in range(2, 12)]
+    for _ in range(6):
+        for dy, x, mean, rstd, scale in given:
+            aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, scale, [True] * 3)
+    kernel = kernel_of("native_layer_norm_backward")
+    assert kernel.override.native is not None
+    assert len(kernel.override.native._records) == 4
+    assert sum(row.taken for row in gradkern.torch.report()) == 50
+    for _ in range(3):
+        dy, x, mean, rstd, scale = given[-1]
+        aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, scale, [True] * 3)
+    assert sum(row.taken for row in gradkern.torch.report()) == 53
+    gradkern.torch.forget()
+    gc.collect()
+    assert natively() == 0
+    assert not kernel.override.native._retired
+
+
+def test_threads_share_records_that_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_kernel, "MOST", 3)
+    given = [(rows(n, 8), rows(n, 8), rows(n, 1), rows(n, 1), rows(8)) for n in range(2, 10)]
+
+    def call(n: int) -> list[torch.Tensor]:
+        dy, x, mean, rstd, scale = given[n % len(given)]
+        return list(aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, scale, [True] * 3))
+
+    with gradkern.torch.enabled(devices="cpu", min_bytes=1 << 40):
+        expected = [call(n) for n in range(len(given))]
+
+    def check(n: int) -> None:
+        for one, other in zip(call(n), expected[n % len(given)], strict=True):
+            torch.testing.assert_close(one, other)
+        if n % 97 == 0:
+            gc.collect()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(check, range(3000)))
+    total = sum(row.taken + row.declined for row in gradkern.torch.report() if "tensors" not in row.signature)
+    assert total == 3000
+
+
+def test_flags_and_policies_of_what_a_search_chooses_are_looked_at_in_every_call() -> None:
+    """Of batch norm, whose plan for the CPU cannot be repeated: by a record that launches nothing."""
+    kernel = kernel_of("native_batch_norm_backward")
+    native = kernel.override.native
+    assert native is not None
+    dy, x, scale, mean, inv_std = rows(2, 3, 4), rows(2, 3, 4), rows(3), rows(3), rows(3).abs()
+    args = (dy, x, scale, None, None, mean, inv_std, True, 1e-5, [True, True, True])
+    cpu = torch.device("cpu")
+    outputs = [Output(n, tuple(like.shape), like.stride(), like.dtype, cpu) for n, like in enumerate((x, scale, scale))]
+    record = native.add(args, {}, Steps(outputs), x.nbytes, cpu)
+    assert record is not None
+
+    def taken() -> bool:
+        before = record.taken
+        aten.native_batch_norm_backward(*args)
+        return record.taken > before
+
+    assert taken()
+    with gradkern.policy(deterministic=True):
+        assert not taken()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not taken()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    with torch.backends.cudnn.flags(deterministic=True):
+        assert not taken()
+    with torch.backends.cudnn.flags(enabled=False):
+        assert not taken()
+    assert taken()
+
+
+def test_enable_imports_no_numba_once_the_machine_code_is_cached() -> None:
+    code = (
+        "import sys, gradkern.torch; gradkern.torch.enable(devices='cpu', native=True); "
+        "import torch; x = torch.randn(4, 8, requires_grad=True); "
+        "torch.nn.functional.layer_norm(x, (8,)).sum().backward(); "
+        "print('numba' in sys.modules, gradkern.torch.report().declined)"
+    )
+    command = [sys.executable, "-W", "error", "-c", code]
+    subprocess.run(command, capture_output=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "1"]
+    assert not done.stderr
+
+
+def test_convolutions_stay_pythons_and_the_report_says_why() -> None:
+    x, kernel = torch.randn(1, 2, 6, 6, requires_grad=True), torch.randn(2, 2, 3, 3, requires_grad=True)
+    for _ in range(3):
+        functional.conv2d(x, kernel).sum().backward()
+    (row,) = gradkern.torch.report()
+    assert (row.taken, row.natively) == (2, 0)
+    assert "TF32" in row.by_python
+    assert "Python answers" in str(gradkern.torch.report())
