@@ -52,7 +52,7 @@ class Handle:
         """Work on this stream with this scratch memory from now on; returns the handle."""
         used = stream, workspace, size
         if used != self._used:
-            self._used = None  # until both have been told
+            self._used = None  # until both are set
             self.cublas.set_stream(self.address, stream)  # first: it takes the workspace away
             self.cublas.set_workspace(self.address, workspace, size)
             self._used = used

@@ -1,6 +1,6 @@
-"""A matrix product on arrays as they lie, from strides to the arguments of cuBLAS.
+"""A matrix product on arrays without copies, from strides to the arguments of cuBLAS.
 
-cuBLAS knows matrices by their columns: elements of a column are adjacent, columns lie a leading dimension apart. A
+cuBLAS describes matrices by columns: elements of a column are adjacent, columns a leading dimension apart. A
 matrix of ours has two strides, one of them 1; these determine whether cuBLAS gets it or its transpose.
 """
 
@@ -25,7 +25,7 @@ _SCALARS = {"float32": (ctypes.c_float * 2)(0, 1), "float64": (ctypes.c_double *
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Element (i, j) lies `start` bytes and i*row + j*column elements after the address of operand `operand`."""
+    """Element (i, j) is `start` bytes and i*row + j*column elements after the address of operand `operand`."""
 
     operand: int
     start: int
@@ -39,7 +39,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`count` products; each matrix of the next one lies so many elements after that of the one before."""
+    """`count` products; each matrix of the next one is so many elements after that of the previous one."""
 
     count: int
     left: int
@@ -80,7 +80,7 @@ class Gemm:
             m, n, left, right, result = n, m, right.transposed, left.transposed, result.transposed
             steps = steps[1], steps[0], steps[2]
             if not _by_columns(result, m, n):
-                raise Refusal("its result is no matrix with adjacent elements")
+                raise Refusal("its result is not a matrix with adjacent elements")
         operation_a, leading_a = _seen(left, m, what.inner)
         operation_b, leading_b = _seen(right, what.inner, n)
         scale = "float64" if what.dtype == "float64" else "float32"

@@ -45,7 +45,7 @@ class Plan:
 
 
 class _Pack:
-    """A descriptor of kind variant_pack. Training meets new addresses all the time, and Descriptor, which is for
+    """A descriptor of kind variant_pack. Training has new addresses all the time, and Descriptor, made for
     everything, takes three times as long to make one.
     """
 

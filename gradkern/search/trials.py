@@ -164,7 +164,7 @@ class Trials:
             # the first of a source is tried anyway, as an independent result
             known = self._crosscheck.confirmed and any(each.source is source for each in self.tried.values())
             if known and expected > _SLOW and expected * self._best() > _DEAR:
-                self._reject(source, candidate, "its like took far longer than the best")
+                self._reject(source, candidate, "skipped: a variant of the same engine was far slower than the best")
             elif self._out_of_time(candidate):
                 self._reject(source, candidate, _NO_TIME)
             else:
@@ -180,7 +180,7 @@ class Trials:
             if self._policy.search == "heuristic" and confirmed:
                 return
             if confirmed and not history.worth_compiling(self._task.kind, candidate.origin):
-                self._reject(source, candidate, "it compiles, and its like gained nothing on the best")
+                self._reject(source, candidate, "skipped: it compiles, as slower variants of the same engine do")
             elif self._out_of_time(candidate) or (confirmed and self._clock() - began > _COMPILING):
                 self._reject(source, candidate, _NO_TIME)
             else:

@@ -122,7 +122,7 @@ def test_batches_that_continue_one_another_are_one_call() -> None:
 
 @pytest.mark.parametrize("strides", [(2, 2), (0, 1), (3, 1)])
 def test_a_result_that_is_no_matrix_does_not_fit(strides: tuple[int, int]) -> None:
-    with pytest.raises(Refusal, match="no matrix"):
+    with pytest.raises(Refusal, match="not a matrix"):
         Gemm(Product(3, 4, 5, PLAIN.left, PLAIN.right, Matrix(2, 0, *strides), "float32", "float32"), None)
 
 

@@ -51,7 +51,7 @@ def test_a_slow_one_runs_once_and_those_of_its_origin_run_last_or_not_at_all():
     made, bench = tried((quick[0], *slow, *quick[1:]))
     assert bench.order == ["quick0", "slow", "quick1", "quick2"]
     assert slow[0].runs == 1
-    assert reasons(made) == {"slow too": "its like took far longer than the best"}
+    assert reasons(made) == {"slow too": "skipped: a variant of the same engine was far slower than the best"}
     assert names(made.ranking)[-1] == "slow"
 
 
@@ -72,7 +72,7 @@ def test_what_was_slow_for_one_problem_is_not_tried_for_the_next_of_its_kind_whe
         assert tried(candidates(1))[1].order == ["slow", "a", "b"]
     made, bench = tried(candidates(1))
     assert bench.order == ["a", "b"]
-    assert reasons(made) == {"slow": "its like took far longer than the best"}
+    assert reasons(made) == {"slow": "skipped: a variant of the same engine was far slower than the best"}
     assert tried(candidates(1e-3))[1].order == ["a", "b", "slow"]
 
 
@@ -160,7 +160,8 @@ def test_what_compiles_is_tried_again_for_problems_of_the_kind_where_two_of_its_
     searched(seconds, seconds)
     made, order = searched(seconds)
     assert order == ["a", "b"] + ["jit0"] * again
-    assert reasons(made) == ({} if again else {"jit0": "it compiles, and its like gained nothing on the best"})
+    skipped = {"jit0": "skipped: it compiles, as slower variants of the same engine do"}
+    assert reasons(made) == ({} if again else skipped)
 
 
 def test_what_compiles_is_tried_for_as_long_as_nothing_else_confirms_the_result():

@@ -96,7 +96,7 @@ def test_weights_that_do_not_lie_end_to_end_are_not_put_to_cudnn(tmp_path: Path)
     ]
     cases.append(Case("Y", square["1-D"], "float32", layout_of_W="reversed"))
     for answer in ask(tmp_path, cases)["answers"]:
-        assert "weights that lie end to end" in answer["unfit"]
+        assert "contiguous weights" in answer["unfit"]
 
 
 def test_arrays_in_other_orders_are_not_put_to_cudnn_but_on_copies(tmp_path: Path) -> None:

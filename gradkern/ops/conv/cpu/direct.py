@@ -182,14 +182,14 @@ def _meet(low: int, high: int, stride: int, size: int) -> tuple[int, int]:
 
 @njit(**INLINE)
 def fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
-    """target[p - start] = plane[i], where i lies at i*strides + begins; zero between and around."""
+    """target[p - start] = plane[i], where i is at i*strides + begins; zero between and around."""
     target[:count] = 0
     _move(plane, target, start, count, padded, strides, begins, None)
 
 
 @njit(**INLINE)
 def bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
-    """plane[i] = result[p - start], where i lies at i*strides + begins."""
+    """plane[i] = result[p - start], where i is at i*strides + begins."""
     _move(plane, result, start, count, padded, strides, begins, True)
 
 
@@ -217,7 +217,7 @@ def _move(plane: Any, flat: Any, start: int, count: int, padded: Any, strides: A
 
 @njit(**INLINE)
 def lay(source: Any, images: Any, target: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
-    """target[n * total + p] = source[n, i], where i lies at i*strides + begins; what is there besides stays.
+    """target[n * total + p] = source[n, i], where i is at i*strides + begins; other elements stay.
 
     images: (first, how many, channel)
     """
@@ -226,7 +226,7 @@ def lay(source: Any, images: Any, target: Any, total: int, padded: Any, strides:
 
 @njit(**INLINE)
 def bring_all_home(result: Any, target: Any, images: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
-    """target[n, i] = result[n * total + p], where i lies at i*strides + begins."""
+    """target[n, i] = result[n * total + p], where i is at i*strides + begins."""
     _move_all(target, images, result, total, padded, strides, begins, True)
 
 

@@ -1,4 +1,4 @@
-"""Conv without a column matrix: for depthwise convolutions. Planes lie flat with their padding, see `direct`:
+"""Conv without a column matrix: for depthwise convolutions. Planes are flat, with their padding, see `direct`:
 
     Y[o] = B[m] + sum over c, k of  W[m, c, k] * X[o*strides + distance[k]]
 

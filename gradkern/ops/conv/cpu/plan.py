@@ -1,4 +1,4 @@
-"""ConvGrad on the CPU: chooses among the kernels and brings the caller's arrays into the form they take.
+"""ConvGrad on the CPU: chooses among the kernels and views the caller's arrays as they take them.
 
 pointwise      1x1 convolutions of float32 and float64: products of the arrays as they are
 implicit_gemm  matrix products with a column matrix that is never made; any convolution, if memory allows
@@ -126,6 +126,6 @@ def lifted(tensor: Tensor) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def is_odd(tensor: Tensor) -> bool:
-    """Whether the elements lie between the places of their type, as in a packed record: such an array is copied."""
+    """Whether the elements are not aligned to their type, as in a packed record: such an array is copied."""
     item = tensor.dtype.itemsize
     return tensor.alignment < tensor.dtype.alignment or any(stride % item for stride in tensor.strides)

@@ -202,7 +202,7 @@ def _candidate(problem: Problem, device: Device, layout: str, config: Config) ->
         raise Refusal(f"cuDNN's engine {config.engine} for {problem.gradient} is faulty")
     even = _pads_end(problem.geometry) == problem.geometry.pads_begin
     if not even and NumericalNote.TENSOR_CORE not in numerical and fault not in _TAKES_ANY_PADS:
-        raise Refusal("cuDNN's engines without tensor cores do not heed pads at the end")
+        raise Refusal("cuDNN's engines without tensor cores ignore pads at the end")
     notes = set(_notes(problem.dtype, numerical, behavior))
     if fault in _ROUNDS_PARTS and problem.dY.dtype.itemsize == 2:
         notes.add("reduced_precision")
@@ -250,9 +250,9 @@ def _graph(problem: Problem, layout: str) -> Descriptor:
             reason = f"cuDNN is not trusted with {each.dtype} at odd addresses: {name} is at no multiple of {least}"
             raise Refusal(reason)
     if not _is_end_to_end(problem.W):
-        raise Refusal("cuDNN takes weights that lie end to end, in the order (M, C, spatial) or (M, spatial, C)")
+        raise Refusal("cuDNN takes contiguous weights, in the order (M, C, spatial) or (M, spatial, C)")
     if bias is not None and not is_dense(bias):
-        raise Refusal("cuDNN takes a bias that lies end to end")
+        raise Refusal("cuDNN takes a contiguous bias")
     for name in (Y, "X"):
         if not _is_in_order(described[name]):
             raise Refusal(f"{name}: cuDNN is trusted with the orders (N, C, spatial) and (N, spatial, C)")

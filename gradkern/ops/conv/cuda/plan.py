@@ -55,7 +55,7 @@ def plan(call: Call) -> SearchPlan:
         if "B" in call.inputs:
             raise Refusal("it has no kernel for a convolution of no channels with a bias")
         if _span(problems[name].output) != problems[name].output.nbytes:
-            raise Refusal(f"{name}: it does not lie end to end in memory")
+            raise Refusal(f"{name}: it is not contiguous in memory")
     pins = _pins(call.policy.kernel, wanted)
     choices = {name: choose(_task(problems[name], device), call.policy, device, pins.get(name)) for name in wanted}
     places = tuple((list(call.outputs).index(name), call.outputs[name].nbytes) for name in zeros)
@@ -106,7 +106,7 @@ def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
     for name, tensor in used.items():
         item = tensor.dtype.itemsize
         if tensor.alignment < item or any(stride % item for stride in tensor.strides):
-            raise Refusal(f"{name}: its elements do not lie at multiples of their size")
+            raise Refusal(f"{name}: its elements are not aligned to their size")
     if overlaps_itself(result):
         raise Refusal(f"{gradient}: elements of it share memory")
     if gradient == "dB":

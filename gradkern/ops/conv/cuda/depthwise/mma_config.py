@@ -215,7 +215,7 @@ class MmaConfig(OfChannels):
 
 
 def _apart(least: int, blocks: int) -> int:
-    """Words from side to side, at least so many: such that the first four slots, and the last, lie in different banks
+    """Words from side to side, at least so many: such that the first four slots, and the last, are in different banks
     where several sides are among them.
     """
     step = {1: 8, 2: 16}.get(blocks)  # in words, between the sides of four slots

@@ -54,11 +54,11 @@ __all__ = ["build"]
 def _mover(config: MmaConfig, array: Literal["X", "dY"]) -> tuple[Callable[..., Any], ...]:
     """How X or dY reaches shared memory: four device functions.
 
-    place(number)   of that thread: octet of channels, first of two rows of a step, image at a side, column; where
-                    these lie from the block's first channel on; where they go to
+    place(number)   of that thread: octet of channels, first of two rows of a step, image at a side, column;
+                    their offset from the block's first channel; their place in shared memory
     start(step, row, side)   the row within its image, and the image, of the first of the two rows at this step
     fetch(raw, start, row, image, column, images, mine)   two rows of two columns on their way to `raw`, zeros for those
-                    that lie outside or are not mine; start: the address of the column in the first image
+                    that are outside or not mine; start: the address of the column in the first image
     turn(to, raw)   two rows of two columns of eight channels become, for each channel, a word of two rows a column
     """
     THREADS, OCTETS, SIDES, PERIOD = config.threads, config.octets, config.sides, config.period
@@ -162,7 +162,7 @@ def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
 
 
 def _of_step(rows: Sequence[Callable[..., None]]) -> Callable[..., None]:
-    """multiply(sums, window, arrays, X_of, dY_of): what `rows` do, of the step whose arrays lie there; X_of, dY_of: the
+    """multiply(sums, window, arrays, X_of, dY_of): what `rows` do, of the step with these arrays; X_of, dY_of: the
     places in them where a thread's columns begin, of the first four blocks and of the last four.
     """
     multiply = _in_turn(rows)

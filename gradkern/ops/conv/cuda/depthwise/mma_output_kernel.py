@@ -59,7 +59,7 @@ def _mover(config: MmaOutputConfig) -> tuple[Callable[..., Any], ...]:
     """How the source reaches shared memory: three device functions.
 
     place(number)   of that thread: octet of channels, image at a side, row of a step, first column; where its unit goes
-    fetch(raw, start, y, image, column, images, mine)   a unit on its way to `raw`, zeros for what lies outside or is
+    fetch(raw, start, y, image, column, images, mine)   a unit on its way to `raw`, zeros for elements outside or
                     not mine; start: the address of its channels in the first image
     turn(to, raw)   four columns of eight channels become two words of each channel
     """
@@ -100,7 +100,7 @@ def _writer(config: MmaOutputConfig) -> tuple[Callable[..., Any], ...]:
     """How a step's rows go from shared memory to the output: two device functions.
 
     place(number)   of that thread: octet of channels, the first row of a step that it writes, image at a side, first of
-                    two columns; where these lie in shared memory
+                    two columns; their place in shared memory
     write(from_, there, row, y, image, images, second)   its columns of this row of the step and those some rows below,
                     the second column if there is one; there: the address of its columns in the first image
     """

@@ -157,7 +157,7 @@ class FewChannelsConfig:
 
     @property
     def lead(self) -> int:
-        """Elements of zeros before a row of X, so that its vectors lie on multiples of their size."""
+        """Elements of zeros before a row of X, so that its vectors are aligned to their size."""
         return round_up(self.begins[1] * self.channels, max(2, self.X_vector // 2))
 
     @property

@@ -1,15 +1,14 @@
 """The kernel of the dW of a convolution of few channels, on tensor cores. `build(config)` binds its constants.
 
-How it goes: a block takes some filters and a run of the rows of dY, a row at a time. While a row is multiplied the next
-one of dY, and the rows of X that come after those which it meets, are on their way to shared memory as they are. Of dY
-products take it from there, turned over on the way (ldmatrix). Of X they need words of two elements that meet the same
-tap, from two columns of dY that follow each other: each row of X is made into words once, while the row of dY before
-the first that needs them is multiplied. One barrier a row is enough for all that. Each warp has a row of taps, and all
-the block's filters.
+Algorithm: a block processes some filters and a run of the rows of dY, a row at a time. While a row is multiplied, the
+next row of dY and the next rows of X are copied to shared memory. Products read dY from there, transposed by ldmatrix.
+Of X they need words of two elements that meet the same tap, from two adjacent columns of dY: each row of X is converted
+to words once, while the row of dY before the first that needs them is multiplied. One barrier a row is enough. Each
+warp has a row of taps, and all the block's filters.
 
-What lies outside the arrays is zero in shared memory: an infinity in X may make NaN of other taps of its filter. Tensor
-cores cut off where others round; a run has so few rows that it does not count. At the end each run's sums are a row of
-partial sums, see `grid_sum`: the same bits every time.
+Elements outside of the arrays are zero in shared memory: an infinity in X may cause NaN in other taps of its filter.
+Tensor cores truncate instead of rounding; runs are short enough for this not to matter. At the end each run's sums are
+a row of partial sums, see `grid_sum`: results are deterministic.
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ def _in_ring(config: FewChannelsConfig) -> Callable[..., int]:
 
 
 def _place_of(config: FewChannelsConfig) -> Callable[..., int]:
-    """place_of(column): where a column of dY lies in a row of shared memory, in bytes."""
+    """place_of(column): the offset of a column of dY in a row of shared memory, in bytes."""
     PITCH, APART = config.dY_pitch, config.eights_apart
 
     @device_function
@@ -208,7 +207,7 @@ def _fetch_X(config: FewChannelsConfig) -> Callable[..., None]:
 
     @device_function
     def place(number: int, first: int, held: int) -> Any:
-        """Of a vector: its row in X, where it lies in it, and where it goes to."""
+        """Of a vector: its row in X, its offset in the row, and its place in shared memory."""
         row = by_vectors(number)
         at = int32((number - row * VECTORS) * VECTOR)
         return int32(first + row - BEGIN), at, int32(in_ring(int32(held + row)) * SIZE + TO + LEAD + at)

@@ -2,7 +2,7 @@
 
     tensor[image, channel, x] = sum over taps t of matrix[image, q, channel, t],  q*step = x + begin - t*dilation
 
-It is bound by memory, as the kernels in `im2col_kernel` are, and built like them: where a tap's q lies serves all
+It is bound by memory, as the kernels in `im2col_kernel` are, and built like them: the place of a tap's q serves all
 channels of a thread, whose sums are in registers. On each axis the taps that meet x are `hop` apart, their q `back`.
 """
 

@@ -30,7 +30,7 @@ def data_col2im(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
     """products[(c, t), p] = sum over m of W[m, c, t] * dY[m, p], for a run of images at a time; then their sums."""
     geometry, dY, item = problem.geometry, problem.dY, problem.sum_item
     if dY.distance is None or 1 not in (dY.channel, dY.distance):
-        raise Refusal("an image of dY is no matrix")
+        raise Refusal("an image of dY is not a matrix")
     adjacent = dY.channel == 1 and dY.channels > 1
     rows, positions = geometry.channels * geometry.taps, dY.positions
     steps: list[Im2colStep | Product] = []
@@ -61,8 +61,8 @@ def data_col2im(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
 
 
 def filter_rows(problem: GemmProblem, adjacent: bool) -> tuple[Matrix, list[Im2colStep], int, bool]:
-    """W as a matrix of a column for each filter: as it lies, or what packs it into scratch memory and the bytes there;
-    and whether its rows are ordered (channel, tap), impossible for adjacent channels, or (tap, channel).
+    """W as a matrix with a column for each filter, the step that packs it into scratch memory if it must be copied, and
+    the bytes there; whether its rows are ordered (channel, tap), impossible for adjacent channels, or (tap, channel).
     """
     geometry, W = problem.geometry, problem.W
     taps_inside = not adjacent and W.is_matrix(taps_inside=True)

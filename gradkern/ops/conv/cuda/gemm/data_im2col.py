@@ -39,7 +39,7 @@ def data_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> GemmP
 
 
 class _DataIm2col:
-    """The results of all residues of a slice lie side by side, then one scatter brings them into dX, zeros too.
+    """The results of all residues of a slice are side by side; then one scatter writes them to dX, zeros too.
 
     Where there is one residue, and dX is a matrix, products write into dX itself.
     """
@@ -131,7 +131,7 @@ class _DataIm2col:
         )
 
     def _on(self, tensor: Operand, piece: Slice) -> Matrix:
-        """The positions of a slice of a tensor as it lies, as columns of a matrix."""
+        """The positions of a slice of a tensor, without a copy, as columns of a matrix."""
         step = (tensor.distance or 0) if self._by_image or piece.images == 1 else tensor.step
         start = piece.image * tensor.strides[0] + piece.start * step * tensor.item
         return Matrix(tensor.number, start, tensor.channel, step)
@@ -179,7 +179,7 @@ class _PartProduct:
         return (first * residues.slots[1] + second) * residues.slots[2] + third
 
     def rows(self, channels: int, residues: Residues, slot: int) -> tuple[int, tuple[Batch, ...]]:
-        """The rows of results that follow one another, and batches over the phases that lie further apart."""
+        """The rows of adjacent results, and batches over the phases that are further apart."""
         rows, packed, distance, adjacent = channels, channels, slot, True
         batches: list[Batch] = []
         for count, slots in zip(self._part.phases[::-1], residues.slots[::-1], strict=True):

@@ -37,7 +37,7 @@ def forward_im2col(problem: GemmProblem, slice_bytes: int) -> GemmProgram:
     """Y from the im2col columns of X, slice after slice; a matrix for each image where Y has one for each."""
     geometry, X, Y, item = problem.geometry, problem.X, problem.dY, problem.item
     if Y.distance is None or 1 not in (Y.channel, Y.distance):
-        raise Refusal("an image of Y is no matrix")
+        raise Refusal("an image of Y is not a matrix")
     by_image, adjacent = not Y.endless, X.channel == 1 and X.channels > 1
     grid, rows = AffineWindow.of(geometry.weight_window()), geometry.channels * geometry.taps
     left, packing, start, taps_inside = filter_rows(problem, adjacent)

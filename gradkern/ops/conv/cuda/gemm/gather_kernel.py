@@ -44,10 +44,10 @@ def build(config: Im2colConfig) -> Callable[..., None]:
 def _positions(config: Im2colConfig) -> Callable[..., None]:
     """A thread has one position and `chunk` channels, `at_once` of them at a time.
 
-    Channels of all groups lie at one distance in the matrix, for their taps are between them.
+    Channels of all groups are equidistant in the matrix, because their taps are between them.
     """
     if config.grouped:
-        raise ValueError("channels of a matrix of positions lie at one distance")
+        raise ValueError("channels of a matrix of positions are equidistant")
     U, CHUNK = config.at_once, config.chunk
     WORD = float64 if config.word == "float64" else float32
     INDEX = int64 if config.wide else int32

@@ -45,7 +45,7 @@ class Operand:
         stride0, stride1, stride2 = (*[0] * missing, *rest)
         item = tensor.dtype.itemsize
         if tensor.alignment % item or any(each % item for each in tensor.strides):
-            raise Refusal("an array's elements lie between the places of their type")
+            raise Refusal("an array's elements are not aligned to their type")
         strides = first, second, stride0, stride1, stride2
         return cls(number, tensor.dtype.name, images, channels, (size0, size1, size2), strides, tensor.alignment)
 
@@ -147,7 +147,7 @@ class AffineWindow:
         spacings = [each[1] - each[0] if len(each) > 1 else 0 for each in offsets]
         for each, spacing in zip(offsets, spacings, strict=True):
             if any(later - earlier != spacing for earlier, later in pairwise(each)):
-                raise Refusal("the taps of a part lie at several distances")
+                raise Refusal("the taps of a part are not equidistant")
         (t0, t1, t2), (f0, f1, f2) = map(len, offsets), (each[0] if each else 0 for each in offsets)
         return cls(grid, steps, (t0, t1, t2), (f0, f1, f2), (spacings[0], spacings[1], spacings[2]))
 
@@ -211,7 +211,7 @@ class Residues:
             for taps, first in zip(part.taps, part.firsts, strict=True):
                 single = self._of_part(DataPart(part.window, taps[None], first[None]))
                 if single is None:
-                    raise Refusal("the taps of a residue lie at several distances")
+                    raise Refusal("the taps of a residue are not equidistant")
                 yield single
 
     def _of_part(self, part: DataPart) -> RegularPart | None:

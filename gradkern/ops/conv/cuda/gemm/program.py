@@ -73,7 +73,7 @@ def pointwise(problem: GemmProblem) -> tuple[Geometry, Operand, Operand, Operand
     if not problem.geometry.pointwise:
         raise Refusal("it is no 1x1 convolution with strides of 1 and without padding")
     if problem.dY.distance is None or problem.X.distance is None:
-        raise Refusal("an image is no matrix: its positions do not lie at one distance")
+        raise Refusal("an image is not a matrix: its positions are not equidistant")
     return problem.geometry, problem.dY, problem.X, problem.W
 
 
@@ -97,7 +97,7 @@ def matrix_in_scratch(
     channels: int, taps: int, groups: int, piece: Slice, lead: int, adjacent: bool, item: int,
     start: int = 0, by_image: bool = False, taps_outside: bool = False,
 ) -> ScratchMatrix:  # fmt: skip
-    """The matrix of a slice in scratch memory: its layout for kernels, its form as [row, position] for products, and
+    """The matrix of a slice in scratch memory: its layout for kernels, as [row, position] for products, and
     the elements from one group to the next.
 
     adjacent: a position's row of (group, tap, channel), rows `lead` elements apart; else rows of positions, `lead`

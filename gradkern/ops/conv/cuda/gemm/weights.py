@@ -107,7 +107,7 @@ def weight_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> Gem
     endless = dY.endless and 1 in (dY.channel, dY.step)
     matrix = dY.distance is not None and 1 in (dY.channel, dY.distance)
     if by_image and (adjacent or not matrix):
-        raise Refusal("an image is no matrix")
+        raise Refusal("an image is not a matrix")
     copied = not (endless or by_image)
     room = slice_bytes // ((wide + copied * dY.channels) * item)
     runs = list(slices(geometry.images, grid.positions, room))
