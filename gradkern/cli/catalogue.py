@@ -28,6 +28,8 @@ HIDDEN = (
 """Columns of GELU: what follows the first linear layer of a transformer's block."""
 KEYS = (49, 64, 128, 196, 197, 256, 384, 512, 577, 768, 1000, 1024, 1500, 2048, 4096)
 """Columns of softmax: keys that a query attends to, and classes."""
+CLASSES = (10, 100, 1000, 32000, 32128, 50257, 50304, 128256, 151936)
+"""Columns of losses: classes of images, and vocabularies."""
 FEW, MANY = 64, 8192
 """Rows: few, as of pooled features, and many. Kernels differ where a GPU has more multiprocessors than rows."""
 
@@ -73,6 +75,7 @@ def calls() -> Iterator[Call]:
     yield from _layer_norms()
     yield from _gelus()
     yield from _softmaxes()
+    yield from _losses()
     yield from _batch_norms()
     yield from _convolutions()
 
@@ -92,12 +95,14 @@ def _layer_norms() -> Iterator[Call]:
     ):
         for data, parameter in kinds:
             types = {"G": data, "T": data, "V": parameter, "U": "float32"}
+            if name in ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad"):
+                types["S"] = data
             for columns in WIDTHS:
                 if rows == MANY or columns <= _POOLED:
                     yield {"op": name, "axes": {"rows": [rows], "columns": [columns]}, "types": types}
     for name in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"):
         for data, parameter in every:
-            types = {"T": data, "V": parameter, "U": "float32"}
+            types = {"S": data, "G": data, "T": data, "V": parameter, "U": "float32"}
             for columns in WIDTHS:
                 yield {"op": name, "axes": {"rows": [MANY], "columns": columns}, "types": types}
 
@@ -125,6 +130,19 @@ def _softmaxes() -> Iterator[Call]:
             for columns in KEYS:
                 axes = {"rows": [MANY], "columns": [columns]}
                 yield {"op": name, "axes": axes, "types": {"G": data, "T": data}}
+
+
+def _losses() -> Iterator[Call]:
+    """Of classifiers and of language models, a token or an image a row."""
+    for data in ("float32", *HALF):
+        for classes in CLASSES:
+            axes: dict[str, Any] = {"rows": [MANY], "C": classes}
+            for name in ("SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy"):
+                yield from ({"op": each, "axes": axes, "types": data} for each in (name, f"{name}Grad"))
+            axes = {"N": MANY, "C": classes, "spatial": []}
+            for name in ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossInternal"):
+                yield from ({"op": each, "axes": axes, "types": data} for each in (name, f"{name}Grad"))
+            yield {"op": "CrossEntropy", "axes": axes, "types": data}
 
 
 def _batch_norms() -> Iterator[Call]:

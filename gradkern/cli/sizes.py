@@ -10,7 +10,7 @@ from gradkern.arrays.kind import dtype_of
 from gradkern.contract import registry
 from gradkern.contract.axes import shape_of
 from gradkern.contract.examples import complete, example_mistakes
-from gradkern.contract.schema import Example, Input, Operator, axis_of
+from gradkern.contract.schema import Example, Input, Operator, Output, axis_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import dry_plan_for, plan_for
@@ -63,8 +63,9 @@ class Wanted:
     def _described(self, provider: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The arguments that a plan is made from, except the policy."""
         attributes: dict[str, Any] = {**self.example.attributes, **self.given}
+        made = {each.type for each in self.operator.outputs if _is_wanted(each, self.outputs)}
         for name, attribute in self.operator.attributes.items():
-            if attribute.binds is not None:  # no input tells this type
+            if attribute.binds in made:  # no input has this type
                 attributes.setdefault(name, self.types[attribute.binds])
         device = providers.PROVIDERS[provider].first_device
         tensors: dict[str, Any] = {}
@@ -75,6 +76,10 @@ class Wanted:
             if each.name in self.scalars:
                 tensors[each.name] = new.dtype
         return tensors, {"device": device, "outputs": self.outputs, **attributes}
+
+
+def _is_wanted(output: Output, outputs: Sequence[str] | None) -> bool:
+    return output.default if outputs is None else output.name in outputs
 
 
 def find(name: str) -> Operator:

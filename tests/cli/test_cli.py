@@ -11,6 +11,7 @@ import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,10 @@ def test_json_says_what_the_registry_says(show: Shown) -> None:
     written = YAML(typ="safe", pure=True).load(registry.path().read_text(encoding="utf-8"))["operators"]
     assert sorted(written) == sorted(NAMES)
     for name, each in written.items():
-        assert_holds(shown_json(show, name)[0], each)
+        rows = [{key: types if isinstance(types, list) else [types] for key, types in row.items()}
+                for row in each["combinations"]]  # fmt: skip
+        every = [dict(zip(row, types, strict=True)) for row in rows for types in product(*row.values())]
+        assert_holds(shown_json(show, name)[0], {**each, "combinations": every})
 
 
 def assert_holds(shown: Any, written: Any) -> None:

@@ -61,7 +61,7 @@ def test_a_plan_is_shown_whole(show: Shown, provider: FakeProvider) -> None:
         0,
         "LayerNormalizationGrad\n"
         "  sizes       rows=4096 columns=1024\n"
-        "  types       G=bfloat16, T=bfloat16, U=float32, V=bfloat16\n"
+        "  types       G=bfloat16, T=bfloat16, U=float32, V=bfloat16, S=bfloat16\n"
         "  attributes  axis=1\n"
         "  outputs     X_grad, scale_grad, bias_grad\n"
         "  provider    cpu on cpu\n"
@@ -78,8 +78,8 @@ def test_json_has_a_schema_and_every_field(facts: Callable[..., dict[str, Any]],
         "gradkern": gradkern.__version__,
         "operator": LN,
         "axes": {"rows": [4096], "columns": [1024]},
-        "attributes": {"axis": 1},
-        "types": {"G": "float32", "T": "float32", "U": "float32", "V": "float32"},
+        "attributes": {"axis": 1, "branch_grad_type": None},
+        "types": {"G": "float32", "T": "float32", "U": "float32", "V": "float32", "S": "float32"},
         "outputs": ["X_grad"],
         "provider": "cpu",
         "device": "cpu",
@@ -119,7 +119,7 @@ def test_attributes_go_with_axes(facts: Callable[..., dict[str, Any]], option: s
 
 def test_types_may_be_named_by_variable(facts: Callable[..., dict[str, Any]]) -> None:
     types = facts(LN, "--axes", AXES, "--dtype", "T=bfloat16,V=float32")["types"]
-    assert types == {"G": "bfloat16", "T": "bfloat16", "U": "float32", "V": "float32"}
+    assert types == {"G": "bfloat16", "T": "bfloat16", "U": "float32", "V": "float32", "S": "bfloat16"}
 
 
 def test_a_type_that_no_input_has_is_asked_for_by_its_attribute(facts: Callable[..., dict[str, Any]]) -> None:
