@@ -80,6 +80,8 @@ _ConvOutput: TypeAlias = Literal["Y"]
 _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _CrossEntropyOutput: TypeAlias = Literal["loss", "dX", "row_loss", "entropy"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
+_FastGeluGradOutput: TypeAlias = Literal["dX"]
+_GeluGradOutput: TypeAlias = Literal["dX"]
 _GroupNormOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
 _GroupNormGradOutput: TypeAlias = Literal["dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"]
 _GroupNormalizationOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
@@ -87,8 +89,12 @@ _InstanceNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std"]
 _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
 _LayerNormalizationOutput: TypeAlias = Literal["Y", "Mean", "InvStdDev"]
 _LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad", "X_grad_sum", "branch_grad"]
+_LeakyReluGradOutput: TypeAlias = Literal["dX"]
 _LogSoftmaxGradOutput: TypeAlias = Literal["dX"]
 _LogSoftmaxGrad_13Output: TypeAlias = Literal["dX"]
+_QuickGeluGradOutput: TypeAlias = Literal["dX"]
+_ReluGradOutput: TypeAlias = Literal["dX"]
+_SigmoidGradOutput: TypeAlias = Literal["dX"]
 _SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
 _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "X_grad_sum", "branch_grad"]
 _SkipGroupNormOutput: TypeAlias = Literal["Y", "S", "mean", "inv_std"]
@@ -104,6 +110,7 @@ _SoftmaxGradOutput: TypeAlias = Literal["dX"]
 _SoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _SparseSoftmaxCrossEntropyOutput: TypeAlias = Literal["Y", "log_prob"]
 _SparseSoftmaxCrossEntropyGradOutput: TypeAlias = Literal["d_logits"]
+_TanhGradOutput: TypeAlias = Literal["dX"]
 
 class _Name(str):
     """The name of an operator, when it is not written out: to type checkers, what `operators()` gives."""
@@ -265,6 +272,16 @@ class _DmlBatchNormalizationGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.DmlBatchNormalizationGrad[_T]: ...
 
+class _FastGeluGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, X: _T, *, out: Mapping[_FastGeluGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.FastGeluGrad[_T]: ...
+
+class _GeluGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, X: _T, *, out: Mapping[_GeluGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.GeluGrad[_T]: ...
+
 class _GroupNormPlan(Prepared):
     def __call__(
         self,
@@ -355,6 +372,11 @@ class _LayerNormalizationGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.LayerNormalizationGrad[_T, _V]: ...
 
+class _LeakyReluGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, Y: _T, *, out: Mapping[_LeakyReluGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.LeakyReluGrad[_T]: ...
+
 class _LogSoftmaxGradPlan(Prepared):
     def __call__(
         self, dY: _G, X: _G, *, out: Mapping[_LogSoftmaxGradOutput, _Array] | None = None, stream: Any = None
@@ -364,6 +386,21 @@ class _LogSoftmaxGrad_13Plan(Prepared):
     def __call__(
         self, dY: _G, X: _G, *, out: Mapping[_LogSoftmaxGrad_13Output, _Array] | None = None, stream: Any = None
     ) -> _results.LogSoftmaxGrad_13[_G]: ...
+
+class _QuickGeluGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, X: _T, *, out: Mapping[_QuickGeluGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.QuickGeluGrad[_T]: ...
+
+class _ReluGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, X: _T, *, out: Mapping[_ReluGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.ReluGrad[_T]: ...
+
+class _SigmoidGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, Y: _T, *, out: Mapping[_SigmoidGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.SigmoidGrad[_T]: ...
 
 class _SimplifiedLayerNormalizationPlan(Prepared):
     def __call__(
@@ -528,6 +565,11 @@ class _SparseSoftmaxCrossEntropyGradPlan(Prepared):
         out: Mapping[_SparseSoftmaxCrossEntropyGradOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.SparseSoftmaxCrossEntropyGrad[_T]: ...
+
+class _TanhGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, Y: _T, *, out: Mapping[_TanhGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.TanhGrad[_T]: ...
 
 @overload
 def run(
@@ -1040,6 +1082,52 @@ def run(
 
 @overload
 def run(
+    op: Literal["FastGeluGrad"],
+    dY: _T,
+    X: _T,
+    *,
+    outputs: _FastGeluGradOutput | Iterable[_FastGeluGradOutput] | None = None,
+    out: Mapping[_FastGeluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.FastGeluGrad[_T]:
+    """Gradient of GELU in its approximate form, with the hyperbolic tangent.
+
+      dY: gradient of the output
+      X: input of the forward pass
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["GeluGrad"],
+    dY: _T,
+    X: _T,
+    *,
+    outputs: _GeluGradOutput | Iterable[_GeluGradOutput] | None = None,
+    out: Mapping[_GeluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GeluGrad[_T]:
+    """Gradient of GELU in its exact form, with the normal distribution function.
+
+      dY: gradient of the output
+      X: input of the forward pass
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
     op: Literal["GroupNorm"],
     X: _T,
     gamma: _Array,
@@ -1317,6 +1405,31 @@ def run(
 
 @overload
 def run(
+    op: Literal["LeakyReluGrad"],
+    dY: _T,
+    Y: _T,
+    *,
+    alpha: float = 0.01,
+    outputs: _LeakyReluGradOutput | Iterable[_LeakyReluGradOutput] | None = None,
+    out: Mapping[_LeakyReluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.LeakyReluGrad[_T]:
+    """Gradient of LeakyReLU.
+
+      dY: gradient of the output
+      Y: output of the forward pass
+      alpha: slope below 0
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
     op: Literal["LogSoftmaxGrad"],
     dY: _G,
     X: _G,
@@ -1364,6 +1477,77 @@ def run(
       X: logarithms of the probabilities: output of the forward pass
       axis: the dimension
       dX_type: type of dX; without it the type of an `out` array for dX, else that of dY
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["QuickGeluGrad"],
+    dY: _T,
+    X: _T,
+    *,
+    alpha: float = 1.702,
+    outputs: _QuickGeluGradOutput | Iterable[_QuickGeluGradOutput] | None = None,
+    out: Mapping[_QuickGeluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.QuickGeluGrad[_T]:
+    """Gradient of X sigmoid(alpha X); with alpha = 1 that of SiLU.
+
+      dY: gradient of the output
+      X: input of the forward pass
+      alpha: factor of the sigmoid's argument
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["ReluGrad"],
+    dY: _T,
+    X: _T,
+    *,
+    outputs: _ReluGradOutput | Iterable[_ReluGradOutput] | None = None,
+    out: Mapping[_ReluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.ReluGrad[_T]:
+    """Gradient of ReLU.
+
+      dY: gradient of the output
+      X: input of the forward pass
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["SigmoidGrad"],
+    dY: _T,
+    Y: _T,
+    *,
+    outputs: _SigmoidGradOutput | Iterable[_SigmoidGradOutput] | None = None,
+    out: Mapping[_SigmoidGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SigmoidGrad[_T]:
+    """Gradient of the sigmoid.
+
+      dY: gradient of the output
+      Y: output of the forward pass
 
     Returns
       dX: gradient of the input
@@ -1853,6 +2037,29 @@ def run(
 
 @overload
 def run(
+    op: Literal["TanhGrad"],
+    dY: _T,
+    Y: _T,
+    *,
+    outputs: _TanhGradOutput | Iterable[_TanhGradOutput] | None = None,
+    out: Mapping[_TanhGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.TanhGrad[_T]:
+    """Gradient of the hyperbolic tangent.
+
+      dY: gradient of the output
+      Y: output of the forward pass
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
     op: _Name,
     *inputs: _Array,
     outputs: str | Iterable[str] | None = None,
@@ -2171,6 +2378,38 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["FastGeluGrad"],
+    dY: _Array,
+    X: _Array,
+    *,
+    outputs: _FastGeluGradOutput | Iterable[_FastGeluGradOutput] | None = None,
+    out: Mapping[_FastGeluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _FastGeluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["GeluGrad"],
+    dY: _Array,
+    X: _Array,
+    *,
+    outputs: _GeluGradOutput | Iterable[_GeluGradOutput] | None = None,
+    out: Mapping[_GeluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GeluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["GroupNorm"],
     X: _Array,
     gamma: _Array,
@@ -2327,6 +2566,23 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["LeakyReluGrad"],
+    dY: _Array,
+    Y: _Array,
+    *,
+    alpha: float = 0.01,
+    outputs: _LeakyReluGradOutput | Iterable[_LeakyReluGradOutput] | None = None,
+    out: Mapping[_LeakyReluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _LeakyReluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["LogSoftmaxGrad"],
     dY: _Array,
     X: _Array,
@@ -2359,6 +2615,55 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _LogSoftmaxGrad_13Plan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["QuickGeluGrad"],
+    dY: _Array,
+    X: _Array,
+    *,
+    alpha: float = 1.702,
+    outputs: _QuickGeluGradOutput | Iterable[_QuickGeluGradOutput] | None = None,
+    out: Mapping[_QuickGeluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _QuickGeluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["ReluGrad"],
+    dY: _Array,
+    X: _Array,
+    *,
+    outputs: _ReluGradOutput | Iterable[_ReluGradOutput] | None = None,
+    out: Mapping[_ReluGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _ReluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SigmoidGrad"],
+    dY: _Array,
+    Y: _Array,
+    *,
+    outputs: _SigmoidGradOutput | Iterable[_SigmoidGradOutput] | None = None,
+    out: Mapping[_SigmoidGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SigmoidGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -2655,6 +2960,22 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _SparseSoftmaxCrossEntropyGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["TanhGrad"],
+    dY: _Array,
+    Y: _Array,
+    *,
+    outputs: _TanhGradOutput | Iterable[_TanhGradOutput] | None = None,
+    out: Mapping[_TanhGradOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _TanhGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

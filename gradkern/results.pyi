@@ -167,6 +167,18 @@ class DmlBatchNormalizationGrad(NamedTuple, Generic[_T]):
     OutputBiasGradient: _T | Any
     """gradient of the bias"""
 
+class FastGeluGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
+class GeluGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
 class GroupNorm(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -255,6 +267,12 @@ class LayerNormalizationGrad(NamedTuple, Generic[_T, _V]):
     def branch_grad(self) -> _T | Any:
         """X_grad, rounded to S: the gradient of a skip form's input; where it was asked for"""
 
+class LeakyReluGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
 class LogSoftmaxGrad(NamedTuple, Generic[_G]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -265,6 +283,24 @@ class LogSoftmaxGrad_13(NamedTuple, Generic[_G]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
     dX: _G | Any
+    """gradient of the input"""
+
+class QuickGeluGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
+class ReluGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
+class SigmoidGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
     """gradient of the input"""
 
 class SimplifiedLayerNormalization(NamedTuple, Generic[_T]):
@@ -392,3 +428,9 @@ class SparseSoftmaxCrossEntropyGrad(NamedTuple, Generic[_T]):
 
     d_logits: _T | Any
     """gradient of the scores"""
+
+class TanhGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""

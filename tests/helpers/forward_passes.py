@@ -209,6 +209,17 @@ def _gelu(inputs: Arrays, gelu: Callable[[Array, Array], Array]) -> ForwardPass:
     return ForwardPass(lambda p: gelu(p["X"], p["B"]), parameters, {"X": "dX", "B": "dB"}, _exact(inputs["dY"]))
 
 
+def _activation(inputs: Arrays, *, of: Callable[..., Array], inverse: Any = None, **numbers: float) -> ForwardPass:
+    """Inputs are moved away from 0, where slopes may jump. With an inverse the output becomes Y, and the input is that
+    of Y as its type has it.
+    """
+    X = _exact(inputs["X" if inverse is None else "Y"])
+    X = np.where(X < 0, -0.1, 0.1) + np.clip(X, -2.5, 2.5)
+    _store(inputs, **({"X": X} if inverse is None else {"Y": of(X, **numbers)}))
+    X = _exact(inputs["X"]) if inverse is None else inverse(_exact(inputs["Y"]), **numbers)
+    return ForwardPass(lambda p: of(p["X"], **numbers), {"X": X}, {"X": "dX"}, _exact(inputs["dY"]))
+
+
 def _softmax(inputs: Arrays, *, single: bool, log: bool = False, axis: int | None = None) -> ForwardPass:
     name = "X" if log else "Y"  # of the output, which is drawn as the input is
     X = _exact(inputs[name])
@@ -274,12 +285,15 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
     "GroupNormGrad": _group_norm,
-    "SoftmaxCrossEntropyLossGrad": _loss,
-    "SoftmaxCrossEntropyLossInternalGrad": _loss,
-    "SparseSoftmaxCrossEntropyGrad": partial(_loss, axis=-1, by_rows=True),
-    "SoftmaxCrossEntropyGrad": partial(_loss, axis=-1),
-    "SoftmaxGrad": partial(_softmax, single=False),
-    "SoftmaxGrad_13": partial(_softmax, single=True),
-    "LogSoftmaxGrad": partial(_softmax, single=False, log=True),
-    "LogSoftmaxGrad_13": partial(_softmax, single=True, log=True),
+    "GeluGrad": partial(_activation, of=lambda x: forward.bias_gelu(x, np.zeros(()))),
+    "FastGeluGrad": partial(_activation, of=lambda x: forward.bias_fast_gelu(x, np.zeros(()))),
+    "QuickGeluGrad": partial(_activation, of=lambda x, alpha=1.702: x / (1 + np.exp(-alpha * x))),
+    "ReluGrad": partial(_activation, of=lambda x: forward.activated(x, "relu")),
+    "LeakyReluGrad": partial(
+        _activation,
+        of=lambda x, alpha=0.01: forward.activated(x, "leaky_relu", alpha),
+        inverse=lambda y, alpha=0.01: np.where(y > 0, y, y / alpha),
+    ),
+    "SigmoidGrad": partial(_activation, of=lambda x: 1 / (1 + np.exp(-x)), inverse=lambda y: np.log(y / (1 - y))),
+    "TanhGrad": partial(_activation, of=np.tanh, inverse=np.arctanh),
 }

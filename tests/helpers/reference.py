@@ -20,6 +20,7 @@ from helpers.forward import Array, conv, conv_pads, taps
 __all__ = ["FORMULAS", "central_differences", "directional_difference", "reference"]
 
 Gradients = dict[str, Array]
+Slope = Callable[..., Array]
 
 
 def reference(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mapping[str, Any] | None = None) -> Gradients:
@@ -449,16 +450,45 @@ def _skip_group_norm(
 
 
 def _bias_gelu(dY: Array, X: Array, B: Array) -> Gradients:
-    z = _saturated(X + B)
-    return _through_gelu(dY, ndtr(z) + z * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi))
+    return _through_gelu(dY, _gelu_slope(X + B))
 
 
 def _bias_fast_gelu(dY: Array, X: Array, B: Array) -> Gradients:
-    z = _saturated(X + B)
+    return _through_gelu(dY, _fast_gelu_slope(X + B))
+
+
+def _gelu_slope(z: Array) -> Array:
+    z = _saturated(z)
+    return ndtr(z) + z * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+
+
+def _fast_gelu_slope(z: Array) -> Array:
+    z = _saturated(z)
     c, a = 0.7978845608028654, 0.044715
     u = 2 * c * (z + a * z**3)
     # (1 + tanh(u / 2)) / 2 = expit(u), and 1 - tanh(u / 2)^2 = 4 expit(u) expit(-u): without cancellation
-    return _through_gelu(dY, expit(u) + 2 * z * c * expit(u) * expit(-u) * (1 + 3 * a * z**2))
+    return expit(u) + 2 * z * c * expit(u) * expit(-u) * (1 + 3 * a * z**2)
+
+
+def _activation(
+    dY: Array, X: Array | None = None, Y: Array | None = None, *, slope: Slope, **numbers: Any
+) -> Gradients:
+    """slope, a function of X or of the output Y."""
+    seen = Y if X is None else X
+    assert seen is not None
+    return {"dX": dY * slope(seen, **numbers)}
+
+
+def _quick_gelu_slope(x: Array, alpha: float = 1.702) -> Array:
+    return expit(alpha * x) * (1 + alpha * x * expit(-alpha * x))
+
+
+def _relu(dY: Array, X: Array) -> Gradients:
+    return {"dX": np.where(X > 0, dY, 0.0)}
+
+
+def _leaky_relu_slope(y: Array, alpha: float = 0.01) -> Array:
+    return np.where(y > 0, 1.0, alpha)
 
 
 def _saturated(z: Array) -> Array:
@@ -714,6 +744,13 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "SoftmaxGrad_13": partial(_softmax, over=_over_axis, axis=-1),
     "LogSoftmaxGrad": partial(_log_softmax, over=_over_axes),
     "LogSoftmaxGrad_13": partial(_log_softmax, over=_over_axis, axis=-1),
+    "GeluGrad": partial(_activation, slope=_gelu_slope),
+    "FastGeluGrad": partial(_activation, slope=_fast_gelu_slope),
+    "QuickGeluGrad": partial(_activation, slope=_quick_gelu_slope),
+    "ReluGrad": _relu,
+    "LeakyReluGrad": partial(_activation, slope=_leaky_relu_slope),
+    "SigmoidGrad": partial(_activation, slope=lambda y: y * (1 - y)),
+    "TanhGrad": partial(_activation, slope=lambda y: 1 - y**2),
     "GroupNorm": _com_group_norm,
     "SkipGroupNorm": _skip_group_norm,
     "GroupNormalization": _onnx_group_norm,

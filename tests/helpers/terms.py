@@ -77,6 +77,11 @@ def _gelu(dY: Array, X: Array, B: Array) -> Gradients:
     return {"dX": dY, "dB": dY.sum(tuple(range(dY.ndim - 1)))}
 
 
+def _activation(dY: Array, X: Array | None = None, Y: Array | None = None, **_: Any) -> Gradients:
+    """Slopes of an input are at most 1.13; those of an output y have the terms 1, y and y^2."""
+    return {"dX": 1.13 * dY if Y is None else dY * (1 + Y + Y**2)}
+
+
 def _softmax(dY: Array, Y: Array, axis: int = 1, **_: Any) -> Gradients:
     return _softmax_13(dY, Y, tuple(range(axis % Y.ndim, Y.ndim)))
 
@@ -132,4 +137,6 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     "LogSoftmaxGrad": _log_softmax,
     "LogSoftmaxGrad_13": _log_softmax_13,
     "GroupNormGrad": _group_norm,
+    **dict.fromkeys(("GeluGrad", "FastGeluGrad", "QuickGeluGrad", "ReluGrad"), _activation),
+    **dict.fromkeys(("LeakyReluGrad", "SigmoidGrad", "TanhGrad"), _activation),
 }

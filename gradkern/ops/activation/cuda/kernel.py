@@ -1,0 +1,106 @@
+"""The kernels of activations' gradients: dX = dY times the slope, of the input X or of the output Y."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from numba.cuda import float32
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes
+from gradkern.kernels.elementwise.kernel import elementwise_kernel
+from gradkern.ops.bias_gelu.cuda.gelu_derivative import slope_of
+
+__all__ = ["build"]
+
+
+def _number(types: ElementwiseTypes) -> Callable[[float], Any]:
+    """A constant in the type of arithmetic."""
+    return float if types.compute == "float64" else float32
+
+
+def _gelu(types: ElementwiseTypes) -> Callable[..., Any]:
+    slope = slope_of(types.operator == "FastGeluGrad", types.compute, types.output, types.native_bfloat16)
+
+    @device_function
+    def gelu(d: Any, x: Any, _: Any) -> Any:
+        return d * slope(x)
+
+    return gelu
+
+
+def _quick_gelu(types: ElementwiseTypes) -> Callable[..., Any]:
+    """exp is the device's own where 16 bits are stored."""
+    FLOAT = _number(types)
+    ALPHA, ONE, LOG2_E = FLOAT(types.numbers[0]), FLOAT(1), float32(1 / math.log(2))
+    APPROXIMATE = types.output in ("float16", "bfloat16")
+
+    @device_function
+    def quick_gelu(d: Any, x: Any, _: Any) -> Any:
+        z = ALPHA * x
+        e = i.exp2_approximate(-abs(z) * LOG2_E) if APPROXIMATE else math.exp(-abs(z))  # at most 1
+        near, far = ONE / (ONE + e), e / (ONE + e)
+        s, rest = (near, far) if z >= 0 else (far, near)
+        return d * (s * (ONE + z * rest))
+
+    return quick_gelu
+
+
+def _relu(types: ElementwiseTypes) -> Callable[..., Any]:
+    ZERO = _number(types)(0)
+
+    @device_function
+    def relu(d: Any, x: Any, _: Any) -> Any:
+        return d if x > ZERO else ZERO
+
+    return relu
+
+
+def _leaky_relu(types: ElementwiseTypes) -> Callable[..., Any]:
+    FLOAT = _number(types)
+    ALPHA, ZERO = FLOAT(types.numbers[0]), FLOAT(0)
+
+    @device_function
+    def leaky_relu(d: Any, y: Any, _: Any) -> Any:
+        return d if y > ZERO else ALPHA * d
+
+    return leaky_relu
+
+
+def _sigmoid(types: ElementwiseTypes) -> Callable[..., Any]:
+    ONE = _number(types)(1)
+
+    @device_function
+    def sigmoid(d: Any, y: Any, _: Any) -> Any:
+        return d * (y * (ONE - y))
+
+    return sigmoid
+
+
+def _tanh(types: ElementwiseTypes) -> Callable[..., Any]:
+    ONE = _number(types)(1)
+
+    @device_function
+    def tanh(d: Any, y: Any, _: Any) -> Any:
+        return d * ((ONE - y) * (ONE + y))  # 1 - y^2 would cancel near 1
+
+    return tanh
+
+
+_SLOPES = {
+    "GeluGrad": _gelu,
+    "FastGeluGrad": _gelu,
+    "QuickGeluGrad": _quick_gelu,
+    "ReluGrad": _relu,
+    "LeakyReluGrad": _leaky_relu,
+    "SigmoidGrad": _sigmoid,
+    "TanhGrad": _tanh,
+}
+
+
+def build(types: ElementwiseTypes, config: ElementwiseConfig) -> Callable[..., None]:
+    """The kernel for these types and this config."""
+    return elementwise_kernel(types, config, _SLOPES[types.operator](types))

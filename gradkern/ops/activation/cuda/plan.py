@@ -1,0 +1,16 @@
+"""The gradients of activations on a GPU: elements of the element-wise block."""
+
+from __future__ import annotations
+
+from gradkern.call import Call
+from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.rows import EmptyPlan
+from gradkern.kernels.elementwise.plan import elementwise_plan
+
+__all__ = ["plan"]
+
+
+def plan(call: Call) -> LaunchPlan | EmptyPlan:
+    """The plan of one of the gradients on `call.device`."""
+    numbers = [float(call.attributes[name]) for name in ("alpha",) if name in call.attributes]
+    return elementwise_plan(call, "gradkern.ops.activation.cuda.kernel:build", numbers)

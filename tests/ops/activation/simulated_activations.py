@@ -1,0 +1,68 @@
+"""The kernels of activations' gradients under the CUDA simulator; test_simulated runs this file in its own process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import simulated
+from helpers.held import Held, hold
+from helpers.reference import reference
+from helpers.tolerance import assert_close
+
+from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes, configs
+from gradkern.ops.activation.cuda.kernel import build
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+NAMES = {"GeluGrad": "X", "FastGeluGrad": "X", "QuickGeluGrad": "X", "ReluGrad": "X"}
+NAMES |= {"LeakyReluGrad": "Y", "SigmoidGrad": "Y", "TanhGrad": "Y"}
+ALPHA = {"QuickGeluGrad": 1.702, "LeakyReluGrad": 0.01}
+
+
+def check(operator: str, size: int, dtype: str, offset: int = 0, in_place: str = "", **changes: Any) -> None:
+    random = np.random.default_rng(0)
+    dY, seen = random.standard_normal((2, 1, size))
+    seen = 1 / (1 + np.exp(-seen)) if operator == "SigmoidGrad" else 3 * seen
+    inputs = {"dY": dY.astype(dtype), NAMES[operator]: seen.astype(dtype)}
+    held = [hold(each, offset=offset) for each in inputs.values()]
+    output = held[list(inputs).index(in_place)] if in_place else Held((1, size), dtype, offset=offset)
+    numbers = (ALPHA[operator],) if operator in ALPHA else ()
+    types = ElementwiseTypes(operator, (dtype, dtype), dtype, numbers)
+    alignment = 16 if not offset else (offset * np.dtype(dtype).itemsize) & -(offset * np.dtype(dtype).itemsize)
+    config: ElementwiseConfig = replace(next(configs(types, alignment)), threads=32, **changes)
+    addresses = (held[0].address, held[1].address, 0, output.address)
+    arguments = tuple(np.int64(each) for each in (*addresses, size))
+    simulated.launch(build(types, config), -(-size // config.block), config.threads, 1, 0, arguments)
+    for each in (*held, output):
+        each.memory.check()
+    assert_close(operator, "dX", np.array(output.array), reference(operator, inputs, {})["dX"])
+
+
+@pytest.mark.parametrize("operator", NAMES)
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+def test_every_operator_in_every_type(operator: str, dtype: str) -> None:
+    check(operator, 1029, dtype)
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 255, 2048, 2055])
+@pytest.mark.parametrize("offset", [0, 1, 4])
+def test_any_size_and_alignment(size: int, offset: int) -> None:
+    check("TanhGrad", size, b, offset)
+
+
+@pytest.mark.parametrize("in_place", ["dY", "X"])
+def test_over_either_input(in_place: str) -> None:
+    check("GeluGrad", 777, f, in_place=in_place)
+
+
+def test_infinities_and_nan_go_through_as_the_formula_has_them() -> None:
+    types = ElementwiseTypes("ReluGrad", (f, f), f)
+    dY = np.array([[np.inf, np.nan, 1, 2, np.inf]], f)
+    X = np.array([[-1, -1, np.nan, 3, 1]], f)
+    held, output = [hold(dY), hold(X)], Held((1, 5), f)
+    config = replace(next(configs(types, 16)), threads=32)
+    arguments = tuple(np.int64(each) for each in (held[0].address, held[1].address, 0, output.address, 5))
+    simulated.launch(build(types, config), 1, 32, 1, 0, arguments)
+    np.testing.assert_array_equal(output.array, [[0, 0, 0, 2, np.inf]])
