@@ -6,7 +6,8 @@
 
 Microseconds from call to return, the median over blocks of calls in turns, on tensors so small that the GPU is never
 behind. "declined" are calls under min_bytes, which PyTorch answers; "bare" is PyTorch's kernel behind a registration
-from Python that does nothing, the least that any override from Python can cost. What they add is to PyTorch's own.
+from Python that does nothing, the least that any override from Python can cost. "native" is enable(native=True), for
+both kinds of calls, in turns of its own with PyTorch's. What they add is to PyTorch's own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from needs import require_gpu
 from override_table import shown
 
 import gradkern.torch
+from gradkern.torch.overrides import switch
 
 BLOCKS = 15
 Row = dict[str, Any]
@@ -77,7 +79,7 @@ class Bare:
         self._library: Any = None
 
     def install(self) -> None:
-        gradkern.torch.disable()
+        take_out()
         self._kernel = torch.library.get_kernel(f"aten::{self._name}", self._key)
         self._library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
@@ -90,33 +92,45 @@ class Bare:
             self._library = None
 
 
+def take_out() -> None:
+    """Let there be nothing in front of PyTorch's kernels: `disable` leaves what hands calls on."""
+    gradkern.torch.disable()
+    for kernel in switch._kernels():
+        kernel.override.remove()
+
+
 def measured(name: str, call: Callable[[], Any], device: str, count: int) -> Row:
     """One operator."""
     bare = Bare(name, device.upper())
-    ways: dict[str, Callable[[], None]] = {
-        "torch": gradkern.torch.disable,
-        "bare": bare.install,
-        "taken": lambda: gradkern.torch.enable(devices=device, min_bytes=0, plan="now", on_refusal="raise"),
-        "declined": lambda: gradkern.torch.enable(devices=device, min_bytes=1 << 60),
-    }
+
+    def enabled(native: bool, least: int) -> Callable[[], None]:
+        plan = "tune" if least else "now"
+        return lambda: gradkern.torch.enable(devices=device, min_bytes=least, plan=plan, native=native)
+
+    by_python = {"bare": bare.install, "taken": enabled(False, 0), "declined": enabled(False, 1 << 60)}
+    natively = {"native": enabled(True, 0), "native declined": enabled(True, 1 << 60)}
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    for block in range(BLOCKS + 1):
-        for way, choose in ways.items():
-            choose()
-            for _ in range(5):
-                call()
-            synchronize()
-            start = time.perf_counter()
-            for _ in range(count):
-                call()
-            passed = time.perf_counter() - start
-            synchronize()
-            bare.remove()
-            if block:  # the first one plans
-                times[way].append(passed / count * 1e6)
-    gradkern.torch.disable()
-    return {"operator": name, **{way: statistics.median(found) for way, found in times.items()}}
+    times: dict[str, list[float]] = {way: [] for way in ("torch", *by_python, *natively)}
+    for ways in (by_python, natively):  # what is native once stays so
+        for block in range(BLOCKS + 1):
+            for way, choose in {"torch": take_out, **ways}.items():
+                choose()
+                for _ in range(5):
+                    call()
+                synchronize()
+                start = time.perf_counter()
+                for _ in range(count):
+                    call()
+                passed = time.perf_counter() - start
+                synchronize()
+                bare.remove()
+                if block:  # the first one plans
+                    times[way].append(passed / count * 1e6)
+    taken = sum(row.natively for row in gradkern.torch.report() if row.op == name)
+    take_out()
+    for kernel in switch._kernels():
+        kernel.override.native = None
+    return {"operator": name, **{way: statistics.median(found) for way, found in times.items()}, "native calls": taken}
 
 
 def main() -> None:

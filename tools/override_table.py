@@ -12,10 +12,15 @@ __all__ = ["shown"]
 
 def shown(rows: Sequence[dict[str, Any]]) -> str:
     """Microseconds of a call in each way, and what the ways add to PyTorch's own."""
-    head = ["operator", "PyTorch us", "taken us", "declined us", "taken adds", "declined adds", "bare adds"]
+    ways = [each for each in _WAYS if each in rows[0]]
+    head = ["operator", "PyTorch us", *(f"{way} us" for way in ways), *(f"{way} adds" for way in (*ways, "bare"))]
     lines = []
     for row in rows:
-        own, *others = (row[way] for way in ("torch", "taken", "declined", "bare"))
-        times = (own, *others[:2], *(other - own for other in others))
+        own, others = row["torch"], [row[way] for way in ways]
+        times = (own, *others, *(other - own for other in (*others, row["bare"])))
         lines.append([row["operator"], *(f"{each:.1f}" for each in times)])
     return table(head, lines)
+
+
+_WAYS = ("taken", "declined", "native", "native declined")
+"""But for PyTorch's own; results from before there was machine code lack the last two."""

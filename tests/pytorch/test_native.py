@@ -361,3 +361,23 @@ def test_convolutions_stay_pythons_and_the_report_says_why() -> None:
     assert (row.taken, row.natively) == (2, 0)
     assert "TF32" in row.by_python
     assert "Python answers" in str(gradkern.torch.report())
+
+
+def test_where_machine_code_cannot_be_made_python_answers_and_the_report_says_why() -> None:
+    code = """
+import torch, gradkern.torch
+from gradkern.torch.native import loaded
+
+def fails(block):
+    raise OSError("no executable memory")
+
+loaded.free_function = fails
+gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", native=True)
+x = torch.randn(4, 8, requires_grad=True)
+for _ in range(3):
+    torch.nn.functional.layer_norm(x, (8,)).sum().backward()
+(row,) = gradkern.torch.report()
+print(row.taken, row.natively, row.by_python)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2 0 OSError: no executable memory"

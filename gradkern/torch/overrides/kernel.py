@@ -84,17 +84,24 @@ class Kernel:
         self._set_enabled(True)
 
     def _use_machine_code(self) -> None:
-        """Register machine code in place of Python, if this PyTorch lets us."""
-        name, key = self.translation.name, self.key
+        """Register machine code in place of Python, where that can be."""
+        name, key, override = self.translation.name, self.key, self.override
         self.by_python = self.translation.by_python or unsupported(name, key)
-        if not self.by_python:
-            installed = self.override.installed
-            if not self.override.remove():
-                self.by_python = "another kernel is registered on top of gradkern's"
-                return
-            self.override.native = NativeKernel(name, key, self.answer, self._fold, self.translation.searched)
-            if installed:
-                self.override.install()
+        if self.by_python:
+            return
+        installed = override.installed
+        if not override.remove():
+            self.by_python = "another kernel is registered on top of gradkern's"
+            return
+        try:
+            override.native = NativeKernel(name, key, self.answer, self._fold, self.translation.searched)
+            override.install()
+        except Exception as error:  # it cannot be compiled here, or PyTorch does not take it
+            override.native, self.by_python = None, _said(error)
+        if installed:
+            override.install()
+        else:
+            override.remove()
 
     def _answer_from(self, least: int) -> None:
         """Answer calls on at least so many bytes."""
