@@ -22,6 +22,7 @@ from __future__ import annotations
 from gradkern.torch.compile_backend.backend import register
 from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
+from gradkern.torch.functional.group_norms import group_norm, group_norm_act
 from gradkern.torch.functional.norm_activation import batch_norm_act
 from gradkern.torch.graphs import Graphed, graphed
 from gradkern.torch.modules.acceleration import Acceleration, accelerate
@@ -32,6 +33,7 @@ from gradkern.torch.modules.layers import (
     Conv1d,
     Conv2d,
     Conv3d,
+    GroupNorm,
     InvertibleLayerNorm,
     LayerNorm,
     LinearGELU,
@@ -59,6 +61,7 @@ __all__ = [
     "Conv2d",
     "Conv3d",
     "Graphed",
+    "GroupNorm",
     "InvertibleLayerNorm",
     "LayerNorm",
     "LinearGELU",
@@ -76,6 +79,8 @@ __all__ = [
     "enabled",
     "forget",
     "graphed",
+    "group_norm",
+    "group_norm_act",
     "invertible_layer_norm",
     "is_enabled",
     "layer_norm",

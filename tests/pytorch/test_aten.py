@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
@@ -536,6 +537,50 @@ def test_a_softmax_without_dimensions_is_pytorchs() -> None:
     assert kernel.signatures()[0].reason
 
 
+# --- group norm -------------------------------------------------------------------------------------------------------
+
+
+def group_norm_arguments(
+    shape: tuple[int, ...], group: int, dtype: Any = F32, weighted: bool = True
+) -> tuple[Any, ...]:
+    N, C = shape[:2]
+    x, HxW = 3 + normal(*shape, dtype=F64), math.prod(shape[2:])
+    x = x.to(dtype)
+    wide = x.double()
+    _, mean, rstd = torch.ops.aten.native_group_norm(wide, None, None, N, C, HxW, group, 1e-3)
+    weight = normal(C, dtype=dtype) if weighted else None
+    statistics = F64 if dtype == F64 else F32
+    sizes = N, C, HxW, group
+    return normal(*shape, dtype=dtype), x, mean.to(statistics), rstd.to(statistics), weight, *sizes, [True] * 3
+
+
+GROUP_NORM = "native_group_norm_backward"
+
+
+@pytest.mark.parametrize("shape", [(3, 8), (2, 6, 9), (2, 12, 4, 5), (1, 8, 2, 3, 4)])
+def test_group_norms_of_every_rank(shape: tuple[int, ...]) -> None:
+    for group in (1, 2, shape[1]):
+        if math.prod(shape[1:]) > group:
+            check(kernel_of(GROUP_NORM), *group_norm_arguments(shape, group))
+
+
+@pytest.mark.parametrize("dtype", [F64, F16, BF16])
+def test_group_norms_of_every_type(dtype: Any) -> None:
+    kernel = kernel_of(GROUP_NORM, in_float64(GROUP_NORM, lambda *args: (dtype,) * 3))
+    check(kernel, *group_norm_arguments((2, 12, 4, 5), 3, dtype))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_group_norms_give_what_is_asked_for(mask: Any) -> None:
+    results = check(kernel_of(GROUP_NORM), *group_norm_arguments((2, 12, 4, 5), 3)[:-1], list(mask))
+    assert [each is not None for each in results] == list(mask)
+
+
+def test_a_group_norm_without_weight() -> None:
+    *given, _ = group_norm_arguments((2, 12, 4, 5), 3, weighted=False)
+    check(kernel_of(GROUP_NORM), *given, [True, False, False])
+
+
 # --- all --------------------------------------------------------------------------------------------------------------
 
 ARGUMENTS = {
@@ -546,6 +591,7 @@ ARGUMENTS = {
         1e-3,
         [True] * 3,
     ),
+    "native_group_norm_backward": lambda: group_norm_arguments((4, 6, 5, 7), 3),
     "convolution_backward": lambda: conv_arguments("2-D"),
     "gelu_backward": lambda: (normal(6, 40), normal(6, 40)),
     "_softmax_backward_data": lambda: softmax_arguments("_softmax_backward_data", (6, 40), 1),
@@ -565,6 +611,9 @@ def test_an_expanded_gradient_is_read_as_it_lies(name: str) -> None:
 def test_a_transposed_gradient_is_read_as_it_lies(name: str) -> None:
     grad, *rest = ARGUMENTS[name]()
     kernel = kernel_of(name)
+    if name == GROUP_NORM:  # autograd gives PyTorch's kernel contiguous gradients only: it ignores strides
+        original = kernel.override.original
+        kernel.override.original = lambda keys, grad, *args: original(keys, grad.contiguous(), *args)
     kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
     turned = (
         torch.empty(grad.shape[::-1]).copy_(grad.permute(*range(grad.dim())[::-1])).permute(*range(grad.dim())[::-1])

@@ -12,6 +12,7 @@ from gradkern.torch.flags import is_autocast
 from gradkern.torch.functional.arguments import require_least
 from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
+from gradkern.torch.functional.group_norms import group_norm_act, require_group_norm_activation, spelled_out
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, batch_norm_act, require_activation
 from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 from gradkern.torch.tracers import Scriptable, as_pytorchs, traced
@@ -23,6 +24,7 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "Conv3d",
+    "GroupNorm",
     "InvertibleLayerNorm",
     "LayerNorm",
     "LinearGELU",
@@ -250,6 +252,57 @@ class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
     """nn.BatchNorm3d whose gradients in training are gradkern's; with an activation and a residual, all in one."""
+
+
+class GroupNorm(Scriptable, nn.GroupNorm):
+    """nn.GroupNorm with an activation, in one pass each way, in the input's order of memory.
+
+    autocast   "input": under autocast too the result has the type of the input, where nn.GroupNorm's is float32; None:
+               as nn.GroupNorm
+    activation        "none", "relu", "leaky_relu", "silu" or "gelu": what comes after the norm
+    activation_alpha  leaky_relu's slope below 0
+    """
+
+    activation: str = "none"
+    activation_alpha: float = 0.01
+    autocast: str | None = None
+
+    def __init__(
+        self,
+        *args: Any,
+        activation: str = "none",
+        activation_alpha: float = 0.01,
+        autocast: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.autocast = known_autocast("GroupNorm", autocast)
+        require_group_norm_activation("GroupNorm", activation)
+        self.activation, self.activation_alpha = activation, activation_alpha
+
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        input: Tensor,  # noqa: A002
+        sample_scale: Tensor | None = None,
+        sample_shift: Tensor | None = None,
+    ) -> Tensor:
+        """sample_scale and sample_shift, of shape (N, C), come between the norm and the activation."""
+        if not isinstance(input, Tensor):
+            return traced(self, input, sample_scale, sample_shift)
+        tensors = input, self.weight, self.bias, sample_scale, sample_shift
+        if is_autocast(input.device.type) and self.autocast is None:
+            return spelled_out(*tensors, self.num_groups, self.eps, self.activation, self.activation_alpha)
+        weight, bias = tensors[1:3]
+        how = self.num_groups, weight, bias, self.eps, self.activation
+        return group_norm_act(input, *how, sample_scale, sample_shift, self.activation_alpha)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        if self.activation != "none":
+            raise TypeError(_no_script("GroupNorm with an activation"))
+        return as_pytorchs(self)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, activation={self.activation!r}"
 
 
 def _no_script(name: str) -> str:

@@ -10,14 +10,14 @@ from gradkern.errors import ArgumentError, nearest
 
 __all__ = ["GROUPS", "Options"]
 
-GROUPS = ("layer_norm", "rms_norm", "batch_norm", "conv", "gelu", "softmax")
+GROUPS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax")
 """What users call the operators that can be taken over."""
 
-_DECOMPOSED = ("layer_norm", "rms_norm", "batch_norm", "gelu")
+_DECOMPOSED = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu")
 """Those that Inductor decomposes unless the option `inductor` names them."""
 
 MIN_BYTES = {
-    **dict.fromkeys(("layer_norm", "rms_norm", "batch_norm", "softmax"), 1 << 20),
+    **dict.fromkeys(("layer_norm", "rms_norm", "batch_norm", "group_norm", "softmax"), 1 << 20),
     "conv": 0,
     "gelu": 1 << 22,
 }

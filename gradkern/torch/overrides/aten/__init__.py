@@ -12,6 +12,7 @@ from gradkern.torch.overrides.aten.batch_norm import (
 )
 from gradkern.torch.overrides.aten.conv import conv, gainless_conv, split_conv
 from gradkern.torch.overrides.aten.gelu import gelu, split_gelu
+from gradkern.torch.overrides.aten.group_norm import group_norm, split_group_norm
 from gradkern.torch.overrides.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
 from gradkern.torch.overrides.aten.softmax import log_softmax, softmax, split_softmax
 from gradkern.torch.overrides.aten.sync_batch_norm import (
@@ -32,6 +33,7 @@ TRANSLATIONS = (
     Translation("batch_norm_backward", "batch_norm", split_consolidated_batch_norm, consolidated_batch_norm, True),
     Translation("batch_norm_backward_reduce", "batch_norm", split_batch_norm_sums, batch_norm_sums),
     Translation("batch_norm_backward_elemt", "batch_norm", split_batch_norm_from_sums, batch_norm_from_sums),
+    Translation("native_group_norm_backward", "group_norm", split_group_norm, group_norm),
     Translation(
         "convolution_backward",
         "conv",

@@ -1,0 +1,409 @@
+"""The kernel of a group norm's two passes over its data.
+
+A thread goes through the vectors of one channel (planes), or of as many channels as a vector has elements (lines), and
+keeps the numbers of these channels in registers. In lines a block takes whole lines of channels, as many as it has
+lanes, so that memory is read in order whatever the size of a group.
+
+    sums   of each channel of each sample, and of each of its parts, a pair (see moments)
+    map    the output, or dX
+    whole  both: a block, or a cluster of blocks, has whole groups, keeps its vectors in shared memory until the
+           groups' pairs are known, and reads nothing twice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.inverse_root import inverse_root
+from gradkern.ops.group_norm.cuda.activation import activations
+from gradkern.ops.group_norm.cuda.config import BARRIER, GroupNormConfig
+from gradkern.ops.group_norm.cuda.group_totals import group_totals, shared_access
+from gradkern.ops.group_norm.cuda.moments import combining
+from gradkern.ops.group_norm.cuda.numbers import number_access, parameters_of
+
+__all__ = ["build"]
+
+
+def build(config: GroupNormConfig) -> Callable[..., None]:
+    """The kernel of ARGUMENTS, each an int64."""
+    GRADIENT, MAP, LINES, arrays = config.gradient, config.step == "map", config.lines, config.arrays
+    WHOLE, CLUSTER, OF_BLOCK, TEAMS = config.step == "whole", config.cluster, config.of_block, config.teams
+    MEAN, INV_STD, EPSILON = "mean" in arrays, "inv_std" in arrays, config.epsilon
+    FLOAT, WIDTH, LANES, ROWS, VECTORS = (
+        float64 if config.compute == "float64" else float32, config.width, config.lanes, config.rows, config.vectors
+    )  # fmt: skip
+    ITEM, NUMBER, THREADS = ITEMSIZE[config.data], config.itemsize, config.threads
+    CHANNELS, EACH = (WIDTH, 1) if LINES else (1, WIDTH)  # of a vector; elements of each
+    BYTES, WORDS = WIDTH * ITEM, max(1, WIDTH * ITEM // 4)
+    HELD = 1 if WHOLE else VECTORS * WORDS  # words of registers
+    CHUNKS, COUNTS_AT = config.chunks, config.counts_at
+    ACTIVATION, RESIDUAL = config.activation != "none", "residual_grad" in arrays
+    load_words, load_kept = i.word_loader("global", BYTES), i.word_loader("shared", BYTES)
+    copy, wait_for_copies = i.async_copy(BYTES), i.wait_for_copies(0)
+    unpack = i.unpacker(config.data, WIDTH)
+    store = i.storer("global", config.data, WIDTH, config.native_bfloat16)
+    element, _ = number_access(config.data, config.compute, config.native_bfloat16)
+    statistic, put_statistic = number_access(config.statistic, config.compute, config.native_bfloat16)
+    number, put = number_access(config.compute, config.compute, True)
+    _, gain_and_bias = parameters_of(config)
+    activate, times_derivative = activations(config.activation, config.compute, config.data, config.native_bfloat16)
+    combine, over_lanes = combining(GRADIENT, config.compute)
+    root = inverse_root(config.compute)
+    keep, kept = shared_access(config.compute, config.numbers_at)
+    begin_cluster, keep_slot, combine_groups, group_total, keep_group, group_numbers = group_totals(
+        config, combine, over_lanes
+    )
+
+    @device_function
+    def unpack_vector(x: Any, words: Any, thread: int, j: int, array: int) -> None:
+        """Of this thread: its vector j of X (array 0) or dY (1)."""
+        if WHOLE:
+            own = cuda.local.array(WORDS, int32)
+            load_kept(own, 0, i.shared_memory() + int32(BARRIER + ((array * VECTORS + j) * THREADS + thread) * BYTES))
+            unpack(x, own, 0)
+        else:
+            unpack(x, words, j * WORDS)
+
+    @device_function
+    def add_batch(
+        count: Any, first: Any, second: Any, words: Any, D_words: Any, thread: int, valid: int,
+        mu: Any, r: Any, gain: Any, bias: Any,
+    ) -> Any:  # fmt: skip
+        """The pairs of the first `valid` vectors, combined with those of this thread."""
+        x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        if GRADIENT:
+            for j in range(VECTORS):
+                if j < valid:
+                    unpack_vector(x, words, thread, j, 0)
+                    unpack_vector(d, D_words, thread, j, 1)
+                    for e in range(WIDTH):
+                        n = e if LINES else 0
+                        apart = x[e] - mu[n]
+                        D = d[e]
+                        if ACTIVATION:
+                            D = times_derivative(D, apart * gain[n] + bias[n])
+                        first[n] += D
+                        second[n] += D * (apart * r[n])
+            return count + FLOAT(valid * EACH)
+        of_batch = FLOAT(valid * EACH)
+        total = count + of_batch
+        share = of_batch / total
+        mean = cuda.local.array(CHANNELS, FLOAT)
+        for n in range(CHANNELS):
+            mean[n] = FLOAT(0)
+        for j in range(VECTORS):
+            if j < valid:
+                unpack_vector(x, words, thread, j, 0)
+                for e in range(WIDTH):
+                    n = e if LINES else 0
+                    mean[n] += x[e] - mu[n]
+        for n in range(CHANNELS):
+            mean[n] /= of_batch
+        for j in range(VECTORS):
+            if j < valid:
+                unpack_vector(x, words, thread, j, 0)
+                for e in range(WIDTH):
+                    n = e if LINES else 0
+                    apart = x[e] - mu[n] - mean[n]
+                    second[n] += apart * apart
+        for n in range(CHANNELS):
+            apart = mean[n] - first[n]
+            first[n] += apart * share
+            second[n] += apart * apart * (count * share)
+        return total
+
+    @device_function
+    def load_batch(
+        words: Any, D_words: Any, thread: int, X: int, dY: int, at: int, step: int, stride: int, last: int
+    ) -> None:
+        """The vectors of one batch; a place beyond the last repeats it."""
+        for j in range(VECTORS):
+            offset = min(at + j * step, last) * stride
+            if WHOLE:  # to shared memory, where this thread alone reads it
+                kept_at = i.shared_memory() + int32(BARRIER + (j * THREADS + thread) * BYTES)
+                copy(kept_at, X + offset)
+                if GRADIENT:
+                    copy(kept_at + VECTORS * THREADS * BYTES, dY + offset)
+            else:
+                load_words(words, j * WORDS, X + offset)
+                if GRADIENT:
+                    load_words(D_words, j * WORDS, dY + offset)
+
+    @device_function
+    def write_batch(
+        words: Any, D_words: Any, thread: int, valid: int, to: int, residual: int, at: int, step: int, stride: int,
+        mu: Any, gain: Any, bias: Any, level: Any, slope: Any,
+    ) -> None:  # fmt: skip
+        x, d, y = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        more_words = cuda.local.array(WORDS, int32)
+        for j in range(VECTORS):
+            if j < valid:
+                offset = (at + j * step) * stride
+                unpack_vector(x, words, thread, j, 0)
+                if GRADIENT:
+                    unpack_vector(d, D_words, thread, j, 1)
+                for e in range(WIDTH):
+                    n = e if LINES else 0
+                    apart = x[e] - mu[n]
+                    if GRADIENT:
+                        D = d[e]
+                        if ACTIVATION:
+                            D = times_derivative(D, apart * gain[n] + bias[n])
+                        y[e] = (gain[n] * D - level[n]) - apart * slope[n]
+                    else:
+                        y[e] = activate(apart * gain[n] + bias[n])
+                if RESIDUAL:
+                    load_words(more_words, 0, residual + offset)
+                    unpack(d, more_words, 0)
+                    for e in range(WIDTH):
+                        y[e] += d[e]
+                store(to + offset, y)
+
+    @device_function
+    def count_of_row(row: int, length: int) -> Any:
+        """Positions of a part that a row of lanes has."""
+        return FLOAT(max((length - row + (ROWS - 1)) // ROWS, int64(0)))
+
+    @device_function
+    def over_rows(first: Any, second: Any, thread: int) -> None:
+        """Lines: the threads' pairs, to shared memory."""
+        for n in range(WIDTH):
+            keep(thread * WIDTH + n, first[n])
+            keep((THREADS + thread) * WIDTH + n, second[n])
+        wait_for_block()
+
+    @device_function
+    def over_chunks(thread: int, length: int) -> None:
+        """Lines: the pairs of every CHUNKS-th row, to those of the first CHUNKS rows."""
+        unit = thread
+        while unit < CHUNKS * LANES * WIDTH:
+            chunk = i.quotient(unit, int32(LANES * WIDTH))
+            place = int32(unit - chunk * (LANES * WIDTH))
+            count, first, second = FLOAT(0), FLOAT(0), FLOAT(0)
+            each = chunk
+            while each < ROWS:
+                at_row = int32(each * (LANES * WIDTH) + place)
+                count, first, second = combine(
+                    count,
+                    first,
+                    second,
+                    count_of_row(each, length),
+                    kept(at_row),
+                    kept(int32(THREADS * WIDTH + at_row)),
+                )
+                each = int32(each + CHUNKS)
+            keep(unit, first)  # only this thread reads what it writes over
+            keep(THREADS * WIDTH + unit, second)
+            keep(COUNTS_AT + unit, count)
+            unit = int32(unit + THREADS)
+        wait_for_block()
+
+    @device_function
+    def of_rows(place: int) -> Any:
+        """The pair of a channel of the tile, of all rows of the block."""
+        count, first, second = FLOAT(0), FLOAT(0), FLOAT(0)
+        for chunk in range(CHUNKS):
+            at = int32(chunk * (LANES * WIDTH) + place)
+            count, first, second = combine(
+                count, first, second, kept(COUNTS_AT + at), kept(at), kept(int32(THREADS * WIDTH + at))
+            )
+        return count, first, second
+
+    def kernel(
+        dY: int, X: int, _skip: int, residual_grad: int, mean: int, inv_std: int, gamma: int, beta: int, _bias: int,
+        sample_scale: int, sample_shift: int, Y: int, _S: int, dX: int, _dgamma: int, _dbeta: int, _ds: int, _dt: int,
+        sums: int, samples: int, channels: int, positions: int, groups: int, parts: int, part_length: int, tiles: int,
+    ) -> None:  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        row = int32(thread // LANES)
+        lane = int32(thread - row * LANES)
+        block = int64(cuda.blockIdx.x)
+        if MAP:  # the last that the pass before has read may still be in the L2 cache
+            block = int64(cuda.gridDim.x) - 1 - block
+        of_group = channels // groups
+        of_groups = sums  # two numbers of each group of each sample
+        partial = of_groups + 2 * samples * groups * NUMBER
+        half = samples * channels * parts
+        rank, together = int32(0), block
+        if WHOLE and CLUSTER > 1:
+            rank = i.cluster_rank()
+            together = block // CLUSTER
+            begin_cluster(thread)
+        if LINES:
+            n = int64(i.quotient(int32(together), int32(tiles)))
+            tile = together - n * tiles
+            part = int64(rank)
+            if not WHOLE:
+                part = n
+                n = int64(i.quotient(int32(part), int32(parts)))
+                part = part - n * parts
+            c = (tile * LANES + lane) * WIDTH
+            active = c < channels
+            c = min(c, channels - WIDTH)
+            base, limit, start, step = n * positions * channels + c, positions, int64(row), int64(ROWS)
+            stride = channels * ITEM
+        else:
+            unit = block * ROWS + row
+            if WHOLE:  # teams of a group are neighbours in a block, or in a cluster
+                unit = together * (TEAMS * OF_BLOCK) + rank * ROWS + row
+            active = unit < samples * channels * parts
+            if WHOLE:
+                active = active and rank * ROWS + row < TEAMS * OF_BLOCK
+            unit = min(unit, samples * channels * parts - 1)
+            rest = int64(i.quotient(int32(unit), int32(parts)))
+            part = unit - rest * parts
+            n = int64(i.quotient(int32(rest), int32(channels)))
+            c = rest - n * channels
+            base, limit, start, step = rest * positions, positions // WIDTH, int64(lane), int64(LANES)
+            stride = int64(WIDTH * ITEM)
+        end = min((part + 1) * part_length, limit)
+        at = part * part_length + start
+        last = max(end - 1, int64(0))
+        if not active:
+            end = int64(0)
+        X_base, dY_base = X + base * ITEM, dY + base * ITEM
+        to = (dX if GRADIENT else Y) + base * ITEM
+        residual = residual_grad + base * ITEM
+
+        words, D_words = cuda.local.array(HELD, int32), cuda.local.array(HELD, int32)
+        if WHOLE:
+            load_batch(words, D_words, thread, X_base, dY_base, at, step, stride, last)
+            i.commit_copies()
+        mu, r = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
+        gain, bias = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
+        level, slope = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
+        g = int64(i.quotient(int32(c), int32(of_group)))
+        in_group = c - g * of_group  # the place of channel c + k in its group
+        for k in range(CHANNELS):
+            if k > 0:
+                in_group += 1
+                if in_group == of_group:
+                    in_group = int64(0)
+                    g += 1
+            ng = n * groups + g
+            if GRADIENT or MAP or WHOLE:
+                gain[k], bias[k] = gain_and_bias(gamma, beta, sample_scale, sample_shift, c + k, n * channels + c + k)
+            if GRADIENT:
+                mu[k], r[k] = statistic(mean, ng), statistic(inv_std, ng)
+                gain[k] = gain[k] * r[k]
+                if MAP:
+                    level[k], slope[k] = number(of_groups, ng), number(of_groups, samples * groups + ng)
+            elif MAP:
+                mu[k], r[k] = number(of_groups, ng), number(of_groups, samples * groups + ng)
+                gain[k] = gain[k] * r[k]
+            elif LINES:
+                mu[k] = element(X, n * positions * channels + g * of_group)
+            else:
+                mu[k] = element(X, (n * channels + g * of_group) * positions)
+
+        first, second = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
+        count = FLOAT(0)
+        for k in range(CHANNELS):
+            first[k], second[k] = FLOAT(0), FLOAT(0)
+        valid = int32(0)
+        if WHOLE:
+            wait_for_copies()
+            valid = int32(max(min((end - at + step - 1) // step, int64(VECTORS)), int64(0)))
+            if valid > 0:
+                count = add_batch(count, first, second, words, D_words, thread, valid, mu, r, gain, bias)
+        else:
+            while at < end:
+                valid = int32(min((end - at + step - 1) // step, int64(VECTORS)))
+                load_batch(words, D_words, thread, X_base, dY_base, at, step, stride, last)
+                if MAP:
+                    write_batch(
+                        words, D_words, thread, valid, to, residual, at, step, stride, mu, gain, bias, level, slope
+                    )  # fmt: skip
+                else:
+                    count = add_batch(count, first, second, words, D_words, thread, valid, mu, r, gain, bias)
+                at += VECTORS * step
+        if MAP:
+            return
+
+        length = min((part + 1) * part_length, positions) - part * part_length
+        if LINES:
+            over_rows(first, second, thread)
+            over_chunks(thread, length)
+            place = thread
+            while place < LANES * WIDTH:
+                channel = tile * (LANES * WIDTH) + place
+                if channel < channels:
+                    its, one, other = of_rows(place)
+                    if GRADIENT or not WHOLE:
+                        out = (n * parts + part) * channels + channel
+                        put(partial, out, one)
+                        put(partial, half + out, other)
+                    if WHOLE:
+                        if GRADIENT:
+                            nc = n * channels + channel
+                            factor, _ = gain_and_bias(gamma, beta, sample_scale, sample_shift, channel, nc)
+                            one, other = factor * one, factor * other
+                        keep_slot(place, its, one, other)
+                place = int32(place + THREADS)
+        else:
+            count, one, other = over_lanes(count, first[0], second[0], LANES)
+            if lane == 0:
+                if active and (GRADIENT or not WHOLE):
+                    out = (n * parts + part) * channels + c
+                    put(partial, out, one)
+                    put(partial, half + out, other)
+                if WHOLE:
+                    if GRADIENT:
+                        factor, _ = gain_and_bias(gamma, beta, sample_scale, sample_shift, c, n * channels + c)
+                        one, other = factor * one, factor * other
+                    keep_slot(row, count, one, other)
+        if WHOLE:
+            wait_for_block()
+            # the groups of the block: of a tile of lines, or OF_BLOCK of them
+            first_group = together * OF_BLOCK  # planes: among those of all samples
+            if LINES:
+                first_group = n * groups + tile * (LANES * WIDTH) // of_group
+            combine_groups(thread, rank)
+            q = thread
+            while q < OF_BLOCK:
+                ng = first_group + q
+                if ng < samples * groups:
+                    of_all, one, other = group_total(q)
+                    if GRADIENT:
+                        deviation = statistic(inv_std, ng)
+                        one, other = deviation * (one / of_all), deviation * (deviation * (other / of_all))
+                    else:
+                        if LINES:
+                            one += element(X, n * positions * channels + (ng - n * groups) * of_group)
+                        else:
+                            one += element(X, ng * of_group * positions)
+                        other = root(other / of_all + FLOAT(EPSILON))
+                        if rank == 0:
+                            if MEAN:
+                                put_statistic(mean, ng, one)
+                            if INV_STD:
+                                put_statistic(inv_std, ng, other)
+                    keep_group(q, one, other)
+                q = int32(q + THREADS)
+            wait_for_block()
+            g = int64(i.quotient(int32(c), int32(of_group)))
+            in_group = c - g * of_group
+            for k in range(CHANNELS):
+                if k > 0:
+                    in_group += 1
+                    if in_group == of_group:
+                        in_group = int64(0)
+                        g += 1
+                q = int32(n * groups + g - first_group)
+                one, other = group_numbers(max(min(q, int32(OF_BLOCK - 1)), int32(0)))
+                if GRADIENT:
+                    level[k], slope[k] = one, other
+                else:
+                    mu[k] = one
+                    gain[k] = gain[k] * other
+            write_batch(words, D_words, thread, valid, to, residual, at, step, stride, mu, gain, bias, level, slope)
+
+    return kernel

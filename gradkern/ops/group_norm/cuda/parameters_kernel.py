@@ -1,0 +1,103 @@
+"""The kernel of the parameters' gradients, from the pairs of all parts of each channel of each sample.
+
+A block has a few channels, and each row of its threads every so manyth part, or sample where samples have gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
+from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.group_norm.cuda.config import BARRIER, GroupNormConfig
+from gradkern.ops.group_norm.cuda.group_totals import shared_access
+from gradkern.ops.group_norm.cuda.numbers import number_access, parameters_of
+
+__all__ = ["build"]
+
+
+def build(config: GroupNormConfig) -> Callable[..., None]:
+    """The kernel of ARGUMENTS, each an int64."""
+    FLOAT, NUMBER, arrays = float64 if config.compute == "float64" else float32, config.itemsize, config.arrays
+    CHANNELS, ROWS, WARPS = config.lanes, config.rows, config.threads // 32
+    shuffle = i.shuffle_xor_double if config.compute == "float64" else i.shuffle_xor
+    DGAMMA, DBETA = "dgamma" in arrays, "dbeta" in arrays
+    DS, DT, GAMMA, BETA = (
+        name in arrays for name in ("sample_scale_grad", "sample_shift_grad", "gamma", "beta")
+    )  # fmt: skip
+    OF_SAMPLES = DS or DT
+    number, _ = number_access(config.compute, config.compute, True)
+    _, put_element = number_access(config.data, config.compute, config.native_bfloat16)
+    parameter, put_parameter = number_access(config.parameter, config.compute, config.native_bfloat16)
+    more, _ = parameters_of(config)
+    keep, kept = shared_access(config.compute, BARRIER)
+
+    @device_function
+    def scale_gradient(c: int, gamma: int, beta: int, P: Any, Q: Any) -> Any:
+        value = Q
+        if GAMMA:
+            value = parameter(gamma, c) * Q
+        if BETA:
+            value += parameter(beta, c) * P
+        return value
+
+    def kernel(
+        _dY: int, _X: int, _skip: int, _residual: int, _mean: int, _inv_std: int, gamma: int, beta: int, _bias: int,
+        sample_scale: int, _sample_shift: int, _Y: int, _S: int, _dX: int, dgamma: int, dbeta: int, ds: int, dt: int,
+        sums: int, samples: int, channels: int, _positions: int, groups: int, parts: int, _length: int, _tiles: int,
+    ) -> None:  # fmt: skip
+        thread = int32(cuda.threadIdx.x)
+        row = int32(thread // CHANNELS)
+        lane = int32(thread - row * CHANNELS)
+        c = int64(cuda.blockIdx.x) * CHANNELS + lane
+        valid = c < channels
+        c = min(c, channels - 1)  # all lanes of a warp take part in its shuffles
+        partial = sums + 2 * samples * groups * NUMBER
+        half = samples * channels * parts
+        all_P, all_Q = FLOAT(0), FLOAT(0)
+        rows = samples if OF_SAMPLES else samples * parts
+        unit = int32(row)
+        while unit < rows:
+            n, first = unit, unit * parts
+            if not OF_SAMPLES:
+                n, first = i.quotient(unit, int32(parts)), int64(unit)
+            P, Q = FLOAT(0), FLOAT(0)
+            for part in range(parts if OF_SAMPLES else 1):
+                place = (first + part) * channels + c
+                P += number(partial, place)
+                Q += number(partial, half + place)
+            nc = n * channels + c
+            if DT and valid:
+                put_element(dt, nc, P)
+            if DS and valid:
+                put_element(ds, nc, scale_gradient(c, gamma, beta, P, Q))
+            factor = more(sample_scale, nc)
+            all_P += factor * P
+            all_Q += factor * Q
+            unit = int32(unit + ROWS)
+        distance = int32(CHANNELS)
+        while distance < 32:
+            all_P += shuffle(all_P, distance)
+            all_Q += shuffle(all_Q, distance)
+            distance = int32(2 * distance)
+        warp = int32(thread // 32)
+        if thread - 32 * warp < CHANNELS:
+            keep(warp * CHANNELS + lane, all_P)
+            keep((WARPS + warp) * CHANNELS + lane, all_Q)
+        wait_for_block()
+        if row == 0 and valid:
+            P, Q = FLOAT(0), FLOAT(0)
+            for each in range(WARPS):
+                P += kept(each * CHANNELS + lane)
+                Q += kept((WARPS + each) * CHANNELS + lane)
+            if DGAMMA:
+                put_parameter(dgamma, c, Q)
+            if DBETA:
+                put_parameter(dbeta, c, P)
+
+    return kernel

@@ -1,0 +1,243 @@
+"""Group norms and their gradient on a GPU: from a call to three launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import gcd
+
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
+from gradkern.cuda.launch import Launch, kernel_of_config, named
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+from gradkern.cuda.scratch import scratch
+from gradkern.kernels.channels.activation_alpha import with_alpha
+from gradkern.ops.group_norm import activation_of
+from gradkern.ops.group_norm.cuda.config import ARGUMENTS, GroupNormConfig
+from gradkern.ops.group_norm.cuda.layout import Layout, layout_of
+
+__all__ = ["GroupNormPlan", "plan"]
+
+_DATA = ("dY", "X", "residual_grad", "Y", "dX")
+_NAMES = {"input": "X", "output": "Y", "scale": "gamma", "B": "beta"}
+"""The kernels' names of arrays with other names in a contract."""
+_THREADS = 256
+_BATCHES = 2  # of a thread, at least
+_CLUSTERS = (1, 2, 4, 8, 16)
+_CLUSTERS_OF_LINES = (1,)  # with more, two passes are faster
+_SHARED = 48 << 10  # bytes of shared memory of a block: several take turns on a multiprocessor
+_MOST_SHARED = 112 << 10  # the same where groups are large: two
+_MOST_THREADS = 512  # of a block that keeps its vectors
+_MOST_VECTORS = 8  # of its threads, of each array
+_LEAST_COPY = 4  # bytes that a thread can copy to shared memory
+_LEAST_TILE = 64  # bytes of lines that a block takes, where there are as many
+_PAIRS = 4  # of a thread that combines those of a group
+_CHANNELS = 8  # of a block that adds up the parameters' gradients: a sector of memory
+_OF_SAMPLES = {"sample_scale_grad", "sample_shift_grad"}
+_SUMS = {"dgamma", "dbeta", *_OF_SAMPLES}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNormPlan:
+    """Launches that share scratch memory: sums of channels, numbers of groups, and results."""
+
+    kernel: str
+    scratch: int
+    launches: tuple[Launch, ...]
+    device: Device
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        _, buffer = scratch(self.device, stream, self.scratch)
+        values = (*inputs, *outputs, buffer)
+        with in_turn:
+            for launch in self.launches:
+                launch(values, stream)
+
+
+def plan(call: Call) -> GroupNormPlan | EmptyPlan:
+    """The plan of one of the group norms on `call.device`. Raises Refusal for arrays with gaps."""
+    device = device_of(call)
+    tensors = _named({**call.inputs, **call.outputs}, call.operator)
+    if tensors["X"].size == 0:
+        return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
+    if call.operator == "SkipGroupNorm":
+        raise Refusal("has no kernel for GPUs yet; add the residual, and call GroupNorm")
+    for name, tensor in tensors.items():
+        if name not in _DATA:
+            require_flat(name, tensor)
+    data = {name: each for name, each in tensors.items() if name in _DATA}
+    layout = layout_of(data, bool(call.attributes.get("channels_last", 0)))
+    groups = call.axes.get("G", layout.channels)
+    config = _config(call, tensors, layout, device)
+    ways = [each for each in (_whole(config, layout, groups, device),) if each is not None]
+    config, numbers, blocks = ways[0] if ways else _in_passes(config, layout, device)
+    numbers |= {"samples": layout.samples, "channels": layout.channels, "positions": layout.positions, "groups": groups}
+    given = [*_named(call.inputs, call.operator), *_named(call.outputs, call.operator), "sums"]
+    arguments = named(ARGUMENTS, numbers, given)
+
+    def launch(config: GroupNormConfig, grid: int, module: str = "channel") -> Launch:
+        if grid >= 1 << 31:
+            raise Refusal(f"{grid} blocks are more than a launch can have")
+        builder = f"gradkern.ops.group_norm.cuda.{module}_kernel:build"
+        kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=config.cluster)
+        return Launch(kernel, grid, config.threads, *arguments, config.cluster)
+
+    one = replace(config, lanes=32, vectors=1, cluster=1, blocks_per_processor=1)
+    launches = [launch(config, blocks)]
+    if config.step == "sums":
+        pairs = layout.channels // groups * numbers["parts"]
+        warps = min(32, 1 << (-(-pairs // (32 * _PAIRS)) - 1).bit_length())
+        launches.append(launch(replace(one, step="groups", rows=warps), layout.samples * groups, "groups"))
+        if {"Y", "dX"} & tensors.keys():
+            launches.append(launch(replace(config, step="map"), blocks))
+    if tensors.keys() & _SUMS:
+        rows = layout.samples * (1 if tensors.keys() & _OF_SAMPLES else numbers["parts"])
+        rows = min(1024 // _CHANNELS, max(32 // _CHANNELS, 1 << (rows - 1).bit_length()))
+        parameters = replace(one, step="parameters", lanes=_CHANNELS, rows=rows)
+        launches.append(launch(parameters, -(-layout.channels // _CHANNELS), "parameters"))
+    size = 2 * layout.samples * (layout.channels * numbers["parts"] + groups) * config.itemsize
+    return GroupNormPlan(config.name.replace("sums_", ""), size, tuple(launches), device)
+
+
+def _in_passes(config: GroupNormConfig, layout: Layout, device: Device) -> tuple[GroupNormConfig, dict[str, int], int]:
+    """The first of two passes, with the sizes of parts, and blocks."""
+    whole = layout.positions if layout.lines else layout.vectors  # what a channel's parts are parts of
+    tiles = -(-layout.vectors // config.lanes) if layout.lines else 1
+    together = config.rows if layout.lines else config.lanes  # threads that share a part
+    length = round_up(-(-whole // _parts(layout, config, tiles, whole // together, device)), together)
+    parts = -(-whole // length)
+    units = layout.samples * parts * (tiles if layout.lines else layout.channels)
+    blocks = units if layout.lines else -(-units // config.rows)
+    return config, {"parts": parts, "part_length": length, "tiles": tiles}, blocks
+
+
+def _whole(
+    config: GroupNormConfig, layout: Layout, groups: int, device: Device
+) -> tuple[GroupNormConfig, dict[str, int], int] | None:
+    """The one pass, of groups that fit the shared memory of a block or a cluster; None where they do not, or where two
+    passes are as fast.
+    """
+    bytes_of_vector = layout.width * ITEMSIZE[config.data]
+    if not {"Y", "dX"} & config.arrays or bytes_of_vector < _LEAST_COPY or device.capability < (8, 0):
+        return None
+    made = _tiles_of_lines(config, layout, groups) if layout.lines else _rows_of_planes(config, layout, groups)
+    clusters = _CLUSTERS_OF_LINES if layout.lines else _CLUSTERS
+    for limit in (_SHARED, _MOST_SHARED):
+        for cluster in clusters:
+            found = made(cluster) if cluster == 1 or device.capability >= (9, 0) else None
+            if found is not None and found[0].shared_bytes <= min(limit, device.shared_bytes):
+                blocks = max(1, min(device.shared_bytes // found[0].shared_bytes, 65536 // (80 * found[0].threads)))
+                return replace(found[0], blocks_per_processor=blocks), *found[1:]
+    return None
+
+
+_Made = Callable[[int], "tuple[GroupNormConfig, dict[str, int], int] | None"]
+
+
+def _tiles_of_lines(config: GroupNormConfig, layout: Layout, groups: int) -> _Made:
+    of_group = layout.channels // groups
+    least = layout.width // gcd(layout.width, of_group)  # groups of a tile of whole vectors
+    wide = [each for each in range(least, groups + 1, least) if groups % each == 0]
+    fits = [each for each in wide if each * of_group * ITEMSIZE[config.data] >= _LEAST_TILE]
+    of_block = (fits or wide[-1:] or [0])[0]
+    lanes = of_block * of_group // layout.width
+
+    def made(cluster: int) -> tuple[GroupNormConfig, dict[str, int], int] | None:
+        positions = -(-layout.positions // cluster)
+        if not 0 < lanes <= _MOST_THREADS:
+            return None
+        rows = round_up(-(-positions // _MOST_VECTORS), _whole_warps(lanes))
+        rows = max(rows, min(round_up(positions, _whole_warps(lanes)), _THREADS // 2 // lanes))
+        rows = round_up(rows, _whole_warps(lanes))
+        vectors = -(-positions // rows)
+        if lanes * rows > _MOST_THREADS:
+            return None
+        found = replace(
+            config, step="whole", lanes=lanes, rows=rows, vectors=vectors, cluster=cluster, of_block=of_block
+        )
+        sizes = {"parts": cluster, "part_length": rows * vectors, "tiles": groups // of_block}
+        return found, sizes, layout.samples * (groups // of_block) * cluster
+
+    return made
+
+
+def _rows_of_planes(config: GroupNormConfig, layout: Layout, groups: int) -> _Made:
+    lanes = min(32, 1 << (-(-layout.vectors // 4) - 1).bit_length())  # 4 vectors of each, or more
+    lanes = max(lanes, min(4, 1 << (layout.vectors - 1).bit_length()))
+    vectors = min(_MOST_VECTORS, -(-layout.vectors // lanes))
+    parts = -(-layout.vectors // (lanes * vectors))
+    teams, warps = layout.channels // groups * parts, _whole_warps(lanes)
+
+    def made(cluster: int) -> tuple[GroupNormConfig, dict[str, int], int] | None:
+        of_block = 1 if cluster > 1 else max(1, _THREADS // 2 // (teams * lanes))
+        rows = round_up(-(-teams * of_block // cluster), warps)
+        if cluster == 1:
+            of_block = rows // teams
+        if rows * lanes > _MOST_THREADS:
+            return None
+        found = replace(
+            config,
+            step="whole",
+            lanes=lanes,
+            rows=rows,
+            vectors=vectors,
+            cluster=cluster,
+            of_block=of_block,
+            teams=teams,
+        )
+        sizes = {"parts": parts, "part_length": lanes * vectors, "tiles": 1}
+        return found, sizes, -(-layout.samples * groups // of_block) * cluster
+
+    return made
+
+
+def _named(tensors: Mapping[str, Tensor], operator: str) -> dict[str, Tensor]:
+    names = {**_NAMES, "bias": "beta"} if operator == "GroupNormalization" else _NAMES
+    return {names.get(name, name): each for name, each in tensors.items()}
+
+
+def _config(call: Call, tensors: Mapping[str, Tensor], layout: Layout, device: Device) -> GroupNormConfig:
+    data = tensors["X"].dtype.name
+    wide = "float64" if data == "float64" else "float32"
+
+    def type_of(*names: str) -> str:
+        return next((tensors[name].dtype.name for name in names if name in tensors), wide)
+
+    activation = activation_of(call.attributes)
+    lanes = _lanes(layout.vectors) if layout.lines else min(32, 1 << (layout.vectors - 1).bit_length())
+    bytes_of_vector = layout.width * ITEMSIZE[data]
+    return GroupNormConfig(
+        step="sums",
+        arrays=frozenset(tensors),
+        data=data,
+        parameter=type_of("gamma", "beta"),
+        statistic=type_of("mean", "inv_std"),
+        activation=with_alpha({**call.attributes, "activation": activation}),
+        epsilon=call.attributes.get("epsilon", 0.0),
+        lines=layout.lines,
+        width=layout.width,
+        lanes=lanes,
+        rows=max(1, _THREADS // (lanes * _whole_warps(lanes))) * _whole_warps(lanes),
+        vectors=4 if bytes_of_vector >= 8 else 8,
+        native_bfloat16=device.capability >= (8, 0),
+        blocks_per_processor=2,
+    )
+
+
+def _lanes(vectors: int) -> int:
+    """Threads along the channels: as few idle as may be in a block of whole warps."""
+    least = -(-vectors // -(-vectors // _THREADS))
+    return min(range(least, _THREADS + 1), key=lambda lanes: (lanes * _whole_warps(lanes) > _THREADS, lanes))
+
+
+def _whole_warps(lanes: int) -> int:
+    """The least rows of so many lanes that are whole warps."""
+    return 32 // gcd(lanes, 32)
+
+
+def _parts(layout: Layout, config: GroupNormConfig, tiles: int, steps: int, device: Device) -> int:
+    """Of each channel: as many as occupy the device, as long as a thread has a few batches of vectors."""
+    units = layout.samples * (tiles if layout.lines else -(-layout.channels // config.rows))
+    wanted = -(-8 * device.processors // units)
+    return max(1, min(wanted, steps // (_BATCHES * config.vectors)))

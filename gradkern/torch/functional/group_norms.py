@@ -1,0 +1,172 @@
+"""Group norm with a scale and a shift of each sample and channel and an activation behind it, in one pass each way.
+
+The forward and the backward pass are GroupNormalization and GroupNormGrad, in the input's order of memory. All else is
+PyTorch's own functions one after the other: of types that the contract does not have, of nothing, for second
+derivatives, under a dispatch mode, where our autograd functions have no rule (`needs_pytorch`), and under
+torch.compile.
+"""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
+from gradkern.torch.counter import count_call
+from gradkern.torch.direct import Direct, is_eager, needs_pytorch
+from gradkern.torch.functional.arguments import require_shape, require_tensor
+from gradkern.torch.functional.convolutions import require_channels
+from gradkern.torch.functional.norm_activation import ACTIVATIONS, is_alpha
+from gradkern.torch.functional.second_derivatives import differentiable
+from gradkern.torch.operators import registered
+
+__all__ = ["GROUP_NORM_ACTIVATIONS", "group_norm", "group_norm_act", "require_group_norm_activation", "spelled_out"]
+
+Tensor = torch.Tensor
+_FORWARD_PASS = Direct("GroupNormalization", ("Y", "mean", "inv_std"))
+_BACKWARD_PASS = Direct("GroupNormGrad", ("dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"))
+_MOST_RANK = 5
+GROUP_NORM_ACTIVATIONS = {**ACTIVATIONS, "gelu": lambda t, _: functional.gelu(t)}
+"""By their names in the contract: of a tensor and alpha."""
+
+
+def require_group_norm_activation(function: str, activation: Any) -> None:
+    """Raise AttributeValueError, a ValueError, for an unknown activation."""
+    if activation not in GROUP_NORM_ACTIVATIONS:
+        known = ", ".join(GROUP_NORM_ACTIVATIONS)
+        raise AttributeValueError(f"{function}: activation is {activation!r}; expected one of {known}")
+
+
+def group_norm(
+    input: Tensor,  # noqa: A002
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """functional.group_norm of the input, in its order of memory: channels-last stays channels-last."""
+    return group_norm_act(input, num_groups, weight, bias, eps, "none")
+
+
+def group_norm_act(
+    input: Tensor,  # noqa: A002
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    activation: str = "silu",
+    sample_scale: Tensor | None = None,
+    sample_shift: Tensor | None = None,
+    activation_alpha: float = 0.01,
+) -> Tensor:
+    """activation(functional.group_norm(input, ...) * (1 + sample_scale) + sample_shift), with functional.group_norm's
+    parameters.
+
+    activation        "none", "relu", "leaky_relu", "silu" or "gelu"
+    sample_scale, sample_shift   of shape (N, C), as a time embedding's; None has no effect
+    activation_alpha  leaky_relu's slope below 0
+
+    The result has the type and the order of memory of input, under autocast, too, where functional.group_norm widens
+    it to float32.
+
+    Raises ArgumentError for what is no tensor or number, ShapeError for shapes that do not fit, and ValueError for
+    another activation.
+    """
+    require_group_norm_activation("group_norm_act", activation)
+    require_channels("group_norm_act", input)
+    for name, value in (("eps", eps), ("activation_alpha", activation_alpha)):
+        if not isinstance(value, (int, float, Real)):
+            raise ArgumentError(f"group_norm_act: {name} is {value!r}; expected a number")
+    samples, channels = input.shape[:2]
+    if not isinstance(num_groups, int) or num_groups < 1 or channels % num_groups:
+        raise ShapeError(f"group_norm_act: input has {channels} channels, which {num_groups!r} groups do not divide")
+    for name, each in (("weight", weight), ("bias", bias)):
+        if each is not None:
+            require_tensor("group_norm_act", name, each)
+            require_shape("group_norm_act", name, each, (channels,), "a number for each channel")
+    for name, each in (("sample_scale", sample_scale), ("sample_shift", sample_shift)):
+        if each is not None:
+            require_tensor("group_norm_act", name, each)
+            require_shape("group_norm_act", name, each, (samples, channels), "a number for each channel of each sample")
+    tensors = input, weight, bias, sample_scale, sample_shift
+    how = num_groups, eps, activation, activation_alpha
+    if not is_eager() or needs_pytorch(*tensors) or not _fits(*tensors, activation, activation_alpha):
+        return spelled_out(*tensors, *how).to(input.dtype)
+    count_call("group_norm_act", input)
+    return _GroupNormAct.apply(*tensors, how)  # pyright: ignore[reportReturnType]
+
+
+def spelled_out(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    sample_scale: Tensor | None,
+    sample_shift: Tensor | None,
+    num_groups: int,
+    eps: float,
+    activation: str,
+    alpha: float,
+) -> Tensor:
+    """By PyTorch's functions, with the types that they give."""
+    t = functional.group_norm(x, num_groups, weight, bias, eps)
+    shape = (*x.shape[:2], *(1,) * (x.dim() - 2))
+    if sample_scale is not None:
+        t = t * (1 + sample_scale.view(shape))
+    if sample_shift is not None:
+        t = t + sample_shift.view(shape)
+    return GROUP_NORM_ACTIVATIONS[activation](t, alpha)
+
+
+def _fits(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    sample_scale: Tensor | None,
+    sample_shift: Tensor | None,
+    activation: str,
+    alpha: float,
+) -> bool:
+    """Whether the operators compute it: on this device, of these types, with this gradient."""
+    if (activation == "leaky_relu" and not is_alpha(alpha)) or x.dim() > _MOST_RANK or not x.numel():
+        return False
+    if weight is None or bias is None or weight.dtype != bias.dtype:
+        return False
+    if any(each is not None and each.dtype != x.dtype for each in (sample_scale, sample_shift)):
+        return False
+    return registered("GroupNormalization", x.device.type, T=x.dtype, M=weight.dtype)
+
+
+class _GroupNormAct(torch.autograd.Function):
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        sample_scale: Tensor | None,
+        sample_shift: Tensor | None,
+        how: tuple[Any, ...],
+    ) -> Tensor:
+        num_groups, eps, activation, alpha = how
+        y, mean, inv_std = _FORWARD_PASS(
+            (True, True, True),
+            (x, weight, bias, sample_scale, sample_shift),
+            (("num_groups", num_groups), ("epsilon", eps), ("activation", activation), ("activation_alpha", alpha)),
+        )
+        ctx.save_for_backward(x, weight, bias, sample_scale, sample_shift, mean, inv_std)
+        ctx.how = how
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        *tensors, mean, inv_std = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:5]
+        if torch.is_grad_enabled():
+            return *differentiable(spelled_out(*tensors, *ctx.how).to(grad.dtype), tensors, needs, grad), None
+        num_groups, _, activation, alpha = ctx.how
+        x, *parameters = tensors
+        attributes = ("groups", num_groups), ("activation", activation), ("activation_alpha", alpha)
+        return *_BACKWARD_PASS(needs, (grad, x, mean, inv_std, *parameters), attributes), None

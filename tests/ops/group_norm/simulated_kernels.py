@@ -1,0 +1,236 @@
+"""The kernels of group norms under the CUDA simulator, from a call's plan to its results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import simulated
+from helpers.guarded import Guarded
+from helpers.held import Held, hold
+from helpers.reference import reference
+from helpers.terms import terms
+from helpers.tolerance import assert_close, assert_within_terms
+
+from gradkern.call import Call
+from gradkern.cuda.device import Device
+from gradkern.cuda.launch import KernelConfig
+from gradkern.ops.group_norm.cuda import plan as planning
+from gradkern.policy import Policy
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+LAYOUTS = ["planes", "lines"]
+
+
+class Kernel:
+    """Stands for a loaded kernel."""
+
+    def __init__(self, builder: str, config: KernelConfig) -> None:
+        self.function, self.shared_bytes = resolve_name(builder)(config), config.shared_bytes
+
+
+def kernel_of_config(
+    _device: Device, builder: str, config: KernelConfig, *, arguments: int, cluster: int = 1
+) -> Kernel:
+    return Kernel(builder, config)
+
+
+class Launch:
+    """Stands for launch.Launch."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: int,
+        threads: int,
+        arguments: Sequence[int],
+        changing: Sequence[int],
+        cluster: int = 1,
+    ) -> None:
+        self.kernel, self.grid, self.threads, self.cluster = kernel, grid, threads, cluster
+        self.arguments, self.changing = arguments, changing
+
+    def __call__(self, values: Sequence[int], _stream: int) -> None:
+        arguments = list(self.arguments)
+        for index, value in zip(self.changing, values, strict=True):
+            arguments[index] = value
+        given = tuple(np.int64(each) for each in arguments)
+        simulated.launch(self.kernel.function, self.grid, self.threads, self.cluster, self.kernel.shared_bytes, given)
+
+
+@pytest.fixture(autouse=True)
+def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans run as Python, on a device of one multiprocessor, in small blocks."""
+    device = Device(0, (9, 0), 1, 232448)
+    monkeypatch.setattr(planning, "kernel_of_config", kernel_of_config)
+    monkeypatch.setattr(planning, "Launch", Launch)
+    monkeypatch.setattr(planning, "device_of", lambda _call: device)
+    monkeypatch.setattr(planning, "_THREADS", 64)
+    monkeypatch.setattr(planning, "_BATCHES", 1)
+
+
+@pytest.fixture(params=["whole", "clusters", "passes"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Groups that a block, or a cluster, has at once; two passes."""
+    if request.param == "clusters":
+        for name in ("_CLUSTERS", "_CLUSTERS_OF_LINES"):
+            monkeypatch.setattr(planning, name, (2, 4))
+    if request.param == "passes":
+        monkeypatch.setattr(planning, "_whole", lambda *_: None)
+    return request.param
+
+
+def run(
+    operator: str, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray], attributes: dict[str, Any],
+    layout: str, monkeypatch: pytest.MonkeyPatch, in_place: str = "", start: int = 0,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """outputs: arrays of their shapes and types. The data, which has the rank of X, gets the layout."""
+    X = inputs["input" if operator.startswith("Instance") else "X"]
+    rank = X.ndim
+    axes = (0, *range(2, rank), 1) if layout == "lines" else tuple(range(rank))
+
+    def held(each: np.ndarray) -> Held:
+        return hold(each, axes=axes, offset=start) if each.shape == X.shape else hold(each)
+
+    read = {name: held(each) for name, each in inputs.items()}
+    write = {name: held(each) for name, each in outputs.items()}
+    for name, each in read.items():
+        if name != in_place:
+            each.memory.freeze()
+    for each in write.values():
+        each.memory.poison()
+    if in_place:
+        write[next(iter(write))] = read[in_place]
+    N, C = X.shape[:2]
+    groups = attributes.get("groups", attributes.get("num_groups", C))
+    sizes = {"N": N, "C": C, "spatial": X.shape[2:], "G": groups}
+    given, wanted = ({name: each.tensor for name, each in of.items()} for of in (read, write))
+    pairs = frozenset({(in_place, next(iter(write)))} if in_place else ())
+    plan = planning.plan(Call(operator, given, wanted, attributes, sizes, pairs, "cuda:0", Policy()))
+    buffer = Guarded((max(1, plan.scratch),), np.uint8)
+    monkeypatch.setattr(planning, "scratch", lambda *_: (0, buffer.address))
+    plan(tuple(each.address for each in read.values()), tuple(each.address for each in write.values()), 0)
+    for each in (*read.values(), *write.values()):
+        each.memory.check()
+    buffer.check()
+    return {name: np.array(each.array) for name, each in write.items()}
+
+
+def drawn(shape: tuple[int, ...], groups: int, dtype: str, parameter: str, saved: str, offset: float) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    wide = random.standard_normal(shape) + offset
+    X = wide.astype(dtype)
+    grouped = X.astype(np.float64).reshape(shape[0], groups, -1)
+    arrays = {"dY": random.standard_normal(shape).astype(dtype), "X": X}
+    arrays["mean"] = grouped.mean(2).astype(saved)
+    arrays["inv_std"] = (1 / np.sqrt(grouped.var(2) + 1e-5)).astype(saved)
+    arrays |= {name: random.standard_normal(shape[1]).astype(parameter) for name in ("gamma", "beta")}
+    return arrays
+
+
+def check_gradient(
+    shape: tuple[int, ...], groups: int, dtype: str, layout: str, monkeypatch: pytest.MonkeyPatch,
+    activation: str = "silu", parameter: str = "", saved: str = "", more: tuple[str, ...] = (), offset: float = 0.0,
+    without: tuple[str, ...] = (), wanted: tuple[str, ...] = (), **how: Any,
+) -> None:  # fmt: skip
+    random = np.random.default_rng(1)
+    arithmetic = d if dtype == d else f
+    inputs = drawn(shape, groups, dtype, parameter or arithmetic, saved or arithmetic, offset)
+    shapes = {"sample_scale": shape[:2], "sample_shift": shape[:2], "residual_grad": shape}
+    inputs |= {name: random.standard_normal(shapes[name]).astype(dtype) for name in more}
+    inputs = {name: each for name, each in inputs.items() if name not in without}
+    attributes = {"groups": groups, "activation": activation, "activation_alpha": 0.2, "channels_last": 0}
+    expected, of = reference("GroupNormGrad", inputs, attributes), terms("GroupNormGrad", inputs, attributes)
+    if offset:
+        wide = inputs["X"].astype(np.float64)
+        mean = (
+            inputs["mean"].astype(np.float64).repeat(shape[1] // groups, 1).reshape(*shape[:2], *[1] * (len(shape) - 2))
+        )
+        of = terms("GroupNormGrad", {**inputs, "X": wide - mean, "mean": 0 * inputs["mean"]}, attributes)
+    names = wanted or ("dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad")
+    kinds: dict[str, str] = dict.fromkeys(("dgamma", "dbeta"), parameter or arithmetic)
+    outputs = {name: np.zeros(expected[name].shape, kinds.get(name, dtype)) for name in names}
+    found = run("GroupNormGrad", inputs, outputs, attributes, layout, monkeypatch, **how)
+    for name, each in found.items():
+        assert_within_terms(each, expected[name], of[name])
+
+
+def check_output(
+    shape: tuple[int, ...], groups: int, dtype: str, layout: str, monkeypatch: pytest.MonkeyPatch,
+    activation: str = "silu", parameter: str = "", more: tuple[str, ...] = (), offset: float = 0.0, **how: Any,
+) -> None:  # fmt: skip
+    random = np.random.default_rng(1)
+    arithmetic = d if dtype == d else f
+    all_of_them = drawn(shape, groups, dtype, parameter or arithmetic, arithmetic, offset)
+    inputs = {"X": all_of_them["X"], "scale": all_of_them["gamma"], "bias": all_of_them["beta"]}
+    inputs |= {name: random.standard_normal(shape[:2]).astype(dtype) for name in more}
+    attributes = {"num_groups": groups, "activation": activation, "activation_alpha": 0.2, "epsilon": 1e-5}
+    outputs = {"Y": np.zeros(shape, dtype)}
+    outputs |= {name: np.zeros((shape[0], groups), arithmetic) for name in ("mean", "inv_std")}
+    expected = reference("GroupNormalization", inputs, attributes)
+    found = run("GroupNormalization", inputs, outputs, attributes, layout, monkeypatch, **how)
+    size = np.abs(inputs["X"].astype(np.float64)).reshape(shape[0], groups, -1).mean(2)
+    assert_close("GroupNormalization", "mean", found["mean"], expected["mean"], size)
+    assert_close("GroupNormalization", "inv_std", found["inv_std"], expected["inv_std"])
+    if not offset:
+        assert_close("GroupNormalization", "Y", found["Y"], expected["Y"])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+def test_every_type(way: str, layout: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_gradient((2, 12, 5, 8), 3, dtype, layout, monkeypatch)
+    check_output((2, 12, 5, 8), 3, dtype, layout, monkeypatch)
+    if dtype in (b, h):
+        check_gradient((2, 12, 5, 8), 3, dtype, layout, monkeypatch, parameter=dtype, saved=dtype)
+        check_output((2, 12, 5, 8), 3, dtype, layout, monkeypatch, parameter=dtype)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(3, 8), (2, 6, 5), (1, 10, 7, 7), (2, 16, 3, 4, 5), (1, 24, 300), (2, 520, 9)])
+def test_every_shape(way: str, layout: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for groups in (1, 2, shape[1]):
+        check_gradient(shape, groups, b, layout, monkeypatch)
+        check_output(shape, groups, f, layout, monkeypatch)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("activation", ["none", "relu", "leaky_relu", "silu", "gelu"])
+def test_every_activation_with_numbers_of_samples(
+    way: str, layout: str, activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ("sample_scale", "sample_shift")
+    check_gradient((2, 8, 3, 8), 2, f, layout, monkeypatch, activation, more=(*more, "residual_grad"))
+    check_gradient((2, 8, 3, 8), 2, d, layout, monkeypatch, activation, more=more)
+    check_output((2, 8, 3, 8), 2, f, layout, monkeypatch, activation, more=more)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_single_outputs_and_missing_parameters(way: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"):
+        check_gradient((2, 8, 3, 8), 2, f, layout, monkeypatch, wanted=(name,))
+    check_gradient((2, 8, 3, 8), 2, f, layout, monkeypatch, without=("gamma", "beta"), wanted=("dX",))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("in_place", ["dY", "X", "residual_grad"])
+def test_in_place(way: str, layout: str, in_place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_gradient((2, 8, 3, 8), 2, f, layout, monkeypatch, more=("residual_grad",), in_place=in_place)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [b, f])
+def test_arrays_that_begin_between_vectors(way: str, layout: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for start in (1, 2):
+        check_gradient((2, 8, 3, 8), 2, dtype, layout, monkeypatch, start=start)
+        check_output((2, 8, 3, 8), 2, dtype, layout, monkeypatch, start=start)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [f, d, b])
+def test_a_mean_far_above_the_deviation(way: str, layout: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_gradient((2, 8, 20, 8), 2, dtype, layout, monkeypatch, "none", offset=1000.0)
+    check_output((2, 8, 20, 8), 2, dtype, layout, monkeypatch, offset=1000.0)

@@ -1,0 +1,66 @@
+"""The kernels of group norms compile for every type, layout and architecture without a spilled register."""
+
+from __future__ import annotations
+
+from itertools import cycle, product
+
+import numpy as np
+import pytest
+from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
+from samples import strides_in_order
+
+from gradkern.call import Call, Tensor
+from gradkern.policy import Policy
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.ops.group_norm.cuda.plan import plan
+
+pytestmark = pytest.mark.thorough
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+Kind = tuple[str, str, str, tuple[int, ...], int, str]
+SHAPES = [((32, 320, 64, 64), 32), ((8, 512, 128, 128), 32), ((16, 24, 7, 7), 24), ((64, 1024), 32)]
+KINDS: list[Kind] = [
+    (operator, dtype, order, shape, groups, activation)
+    for operator, dtype, order, (shape, groups), activation in product(
+        ("GroupNormGrad", "GroupNormalization"), (b, h, f, d), ("C", "channels_last"), SHAPES, ("silu", "gelu", "none")
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters(
+        [*product(KINDS[::23], HOPPER), *zip(KINDS[5::47], cycle(OTHERS), strict=False)],
+        [*product(KINDS, HOPPER), *product(KINDS[::3], OTHERS)],
+    ),
+)
+def test_no_register_is_spilled_and_vectors_are_whole(kind: Kind, capability: tuple[int, int]) -> None:
+    operator, dtype, order, shape, groups, activation = kind
+    wide = d if dtype == d else f
+
+    def data() -> Tensor:
+        return Tensor(np.dtype(dtype), shape, strides_in_order(shape, np.dtype(dtype).itemsize, order), 16)
+
+    def flat(*shape: int) -> Tensor:
+        return Tensor(np.dtype(wide), shape, strides_in_order(shape, np.dtype(wide).itemsize, "C"), 16)
+
+    statistics = {name: flat(shape[0], groups) for name in ("mean", "inv_std")}
+    if operator == "GroupNormGrad":
+        inputs = {"dY": data(), "X": data(), **statistics, "gamma": flat(shape[1]), "beta": flat(shape[1])}
+        outputs = {"dX": data(), "dgamma": flat(shape[1]), "dbeta": flat(shape[1])}
+    else:
+        inputs, outputs = {"X": data(), "scale": flat(shape[1]), "bias": flat(shape[1])}, {"Y": data(), **statistics}
+    attributes = {"groups": groups, "activation": activation, "activation_alpha": 0.01, "epsilon": 1e-5}
+    axes = {"N": shape[0], "C": shape[1], "spatial": shape[2:], "G": groups}
+    call = Call(operator, inputs, outputs, attributes, axes, frozenset(), "cuda:0", Policy())
+    with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
+        plan(call)
+    for spec in device.specs:
+        compiled = made_of(spec)
+        assert compiled.spilled == 0, spec.name
+        assert "ld.local" not in compiled.ptx
+        if "_groups_" not in spec.name and shape != SHAPES[2][0]:
+            assert ("ld.global.v4.b32" if np.dtype(dtype).itemsize < 8 else "ld.global.v") in compiled.ptx
