@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from torch.nn import functional
 import gradkern
 import gradkern.torch
 from gradkern.torch.native import kernel as native_kernel
-from gradkern.torch.native import shim
+from gradkern.torch.native import shim, words
 from gradkern.torch.native.recording import Output, Steps
 from gradkern.torch.overrides import switch
 from gradkern.torch.overrides.kernel import Kernel
@@ -337,6 +338,89 @@ def test_flags_and_policies_of_what_a_search_chooses_are_looked_at_in_every_call
     with torch.backends.cudnn.flags(enabled=False):
         assert not taken()
     assert taken()
+
+
+class Driver:
+    """A GPU's driver for machine code: what was launched, and what it answers."""
+
+    def __init__(self) -> None:
+        self.stream, self.capturing, self.status, self.launched = 77, 0, 0, list[Any]()
+        word, number = ctypes.POINTER(ctypes.c_int64), ctypes.c_int32
+        kinds = {
+            words.CURRENT_STREAM: (self._current, (number, word)),
+            words.IS_CAPTURING: (self._is_capturing, (ctypes.c_int64, ctypes.POINTER(number))),
+            words.LAUNCH_KERNEL: (self._launch, (word, ctypes.c_int64, ctypes.POINTER(word), ctypes.c_int64)),
+        }
+        self._callbacks = {n: ctypes.CFUNCTYPE(number, *types)(function) for n, (function, types) in kinds.items()}
+
+    def addresses(self) -> Any:
+        """Those of PyTorch's functions, with the driver's among them."""
+        made = type(shim.addresses("CPU")).from_buffer_copy(shim.addresses("CPU"))
+        for place, callback in self._callbacks.items():
+            made[place] = ctypes.cast(callback, ctypes.c_void_p).value
+        return made
+
+    def _current(self, device: int, found: Any) -> int:
+        found[0] = self.stream
+        return 0
+
+    def _is_capturing(self, stream: int, found: Any) -> int:
+        assert stream == self.stream
+        found[0] = self.capturing
+        return 0
+
+    def _launch(self, config: Any, function: int, pointers: Any, extra: int) -> int:
+        self.launched.append((function, config[:7], [pointers[n][0] for n in range(5)], extra))
+        return self.status
+
+
+def test_a_gpus_kernel_is_launched_with_the_addresses_of_the_call(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    kernel, cpu = kernel_of("_softmax_backward_data"), torch.device("cpu")
+    native, driver = kernel.override.native, Driver()
+    assert native is not None
+    addresses, before = driver.addresses(), native._block[words.BLOCK_SHIM]
+    monkeypatch.setattr(kernel, "_teach", lambda *_: None)
+    dy, y = rows(4, 8), rows(4, 8)
+    args = dy, y, 1, torch.float32
+    steps = Steps(
+        [Output(0, (4, 8), (8, 1), torch.float32, cpu), Output(-1, (256,), (1,), torch.uint8, cpu)], scratch=64
+    )
+    patches = [(1, 0, 0), (2, words.MOST_ARGUMENTS, 16), (4, words.COUNTER, 0), (0, words.MOST_ARGUMENTS + 1, 0)]
+    steps.add(1234, [0, 0, 0, 99, 0], patches, [1, 2, 3, 4, 5, 6, 7])
+    record = native.add(args, {}, steps, y.nbytes, torch.device("cuda", 0))
+    assert record is not None
+
+    def launched() -> list[Any]:
+        driver.launched.clear()
+        found = aten._softmax_backward_data(*args)
+        assert found.shape == (4, 8)
+        return [(*each[:2], [each[2][1], each[2][2] - found.data_ptr(), *each[2][3:]]) for each in driver.launched]
+
+    native._block[words.BLOCK_SHIM] = ctypes.addressof(addresses)
+    request.addfinalizer(lambda: native._block.__setitem__(words.BLOCK_SHIM, before))
+    assert launched() == []  # the stream's scratch memory is not known
+    native.know_stream(77, 0, 111, 222, 32)
+    assert launched() == []  # nor is it large enough
+    native.know_stream(77, 1, 333, 444, 64)
+    assert launched() == []  # nor another device's
+    native.know_stream(77, 0, 111, 222, 64)
+    expected = [(1234, [1, 2, 3, 4, 77, 6, 7], [dy.data_ptr(), 16, 99, 111])]
+    assert launched() == expected
+    driver.stream = 78
+    assert launched() == []
+    native.know_stream(78, 0, 555, 222, 128)
+    assert launched()[0][2][-1] == 555
+    driver.capturing = 1
+    assert launched() == []
+    driver.capturing, driver.stream = 0, 2  # the default stream of each thread
+    assert launched() == []
+    driver.stream, driver.status = 77, 700
+    assert launched()[0][0] == 1234  # refused: Python answers
+    driver.status = 0
+    assert launched() == expected
+    assert record.taken == 3
 
 
 def test_enable_imports_no_numba_once_the_machine_code_is_cached() -> None:

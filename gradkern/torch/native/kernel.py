@@ -184,14 +184,17 @@ class NativeKernel:
         known = self._streams.get((handle, device))
         if known is not None and known[2] >= record.scratch:
             return False
-        memory = scratch(get_device(device), handle, record.scratch)
+        self.know_stream(handle, device, *scratch(get_device(device), handle, record.scratch), record.scratch)
+        return True
+
+    def know_stream(self, handle: int, device: int, counter: int, buffer: int, size: int) -> None:
+        """Let records use this scratch memory on a stream."""
         with self._lock:
-            self._streams[handle, device] = *memory, record.scratch
+            self._streams[handle, device] = counter, buffer, size
             words = [len(self._streams), *[word for key, each in self._streams.items() for word in (*key, *each)]]
             self._retired.append((self._stream_table, None))
             self._stream_table = words_of(words)
             self._block[w.BLOCK_STREAMS] = ctypes.addressof(self._stream_table)
-        return True
 
     def clear(self) -> None:
         """Forget all records."""
