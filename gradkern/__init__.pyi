@@ -90,6 +90,7 @@ _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_gr
 _LayerNormalizationOutput: TypeAlias = Literal["Y", "Mean", "InvStdDev"]
 _LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad", "X_grad_sum", "branch_grad"]
 _LeakyReluGradOutput: TypeAlias = Literal["dX"]
+_LinearCrossEntropyOutput: TypeAlias = Literal["loss", "dX", "dW", "dB"]
 _LogSoftmaxGradOutput: TypeAlias = Literal["dX"]
 _LogSoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _QuickGeluGradOutput: TypeAlias = Literal["dX"]
@@ -376,6 +377,20 @@ class _LeakyReluGradPlan(Prepared):
     def __call__(
         self, dY: _T, Y: _T, *, out: Mapping[_LeakyReluGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.LeakyReluGrad[_T]: ...
+
+class _LinearCrossEntropyPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        W: _T,
+        labels: _Array,
+        B: _T | None = None,
+        weight: _Array | None = None,
+        dY: _U | None = None,
+        *,
+        out: Mapping[_LinearCrossEntropyOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.LinearCrossEntropy[_U, _T]: ...
 
 class _LogSoftmaxGradPlan(Prepared):
     def __call__(
@@ -1034,8 +1049,8 @@ def run(
           count
       ignore_index: label of rows that do not count, in [0, C) or not; probabilities all count
       label_smoothing: share of the target that all classes have alike, at most 1
-      z_loss: factor of logsumexp(logits)^2, which is added to the loss of each row that counts; mean divides it by
-          their number
+      z_loss: factor of logsumexp(logits)^2, which is added to the loss of each row that counts; mean divides it as
+          the rest
       softcap: the logits are softcap tanh(X / softcap); 0: they are X
       empty: mean loss where no row counts: zero as in ONNX Runtime, nan as in PyTorch
 
@@ -1426,6 +1441,56 @@ def run(
 
     Returns
       dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["LinearCrossEntropy"],
+    X: _T,
+    W: _T,
+    labels: _Array,
+    B: _T | None = None,
+    weight: _Array | None = None,
+    dY: _U | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float = 0.0,
+    empty: Literal["zero", "nan"] = "zero",
+    logits_bytes: int = 536870912,
+    outputs: _LinearCrossEntropyOutput | Iterable[_LinearCrossEntropyOutput] | None = None,
+    out: Mapping[_LinearCrossEntropyOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.LinearCrossEntropy[_U, _T]:
+    """CrossEntropy of X W^T + B with the gradients of X, W and B; the logits are in memory in parts.
+
+      X: input of the linear layer
+      W: its weights
+      labels: class of each row
+      B: its bias
+      weight: weight of each class
+      dY: gradient of the loss; 1 if it is not given
+      reduction: how the losses of all rows become one; mean divides by the sum of the weights of the labels that
+          count
+      ignore_index: label of rows that do not count, in [0, C) or not
+      label_smoothing: share of the target that all classes have alike, at most 1
+      z_loss: factor of logsumexp(logits)^2, which is added to the loss of each row that counts; mean divides it as
+          the rest
+      softcap: the logits are softcap tanh(X W^T / softcap); 0: without
+      empty: mean loss where no row counts: zero as in ONNX Runtime, nan as in PyTorch
+      logits_bytes: bytes of logits in memory at a time, or those of 1024 rows where these are more
+
+    Returns
+      loss: the loss; with reduction none, of each row
+      dX: gradient of X
+      dW: gradient of W; sums are float32, float64 for float64, and rounded once
+      dB: gradient of B
     """
 
 @overload
@@ -2579,6 +2644,33 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _LeakyReluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["LinearCrossEntropy"],
+    X: _Array,
+    W: _Array,
+    labels: _Array,
+    B: _Array | None = None,
+    weight: _Array | None = None,
+    dY: _Array | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"] = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float = 0.0,
+    empty: Literal["zero", "nan"] = "zero",
+    logits_bytes: int = 536870912,
+    outputs: _LinearCrossEntropyOutput | Iterable[_LinearCrossEntropyOutput] | None = None,
+    out: Mapping[_LinearCrossEntropyOutput, _Array] | None = None,
+    provider: str | None = None,
+    stream: Any = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _LinearCrossEntropyPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload

@@ -273,6 +273,18 @@ class LeakyReluGrad(NamedTuple, Generic[_T]):
     dX: _T | Any
     """gradient of the input"""
 
+class LinearCrossEntropy(NamedTuple, Generic[_U, _T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    loss: _U | Any
+    """the loss; with reduction none, of each row"""
+    dX: _T | Any
+    """gradient of X"""
+    dW: _T | Any
+    """gradient of W; sums are float32, float64 for float64, and rounded once"""
+    dB: _T | Any
+    """gradient of B"""
+
 class LogSoftmaxGrad(NamedTuple, Generic[_G]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 

@@ -29,7 +29,7 @@ def test_every_operator_has_a_formula_and_examples_in_float32() -> None:
     assert set(FORMULAS) == set(OPERATORS)
     for name, operator in OPERATORS.items():
         assert operator.examples, name
-        assert any(set(row.values()) == {"float32"} for row in operator.combinations), name
+        assert any(set(row.values()) <= {"float32", "int64"} for row in operator.combinations), name
 
 
 @every_case
@@ -171,6 +171,8 @@ def empties() -> Iterator[object]:
         given = {axis_of(token) for each in inputs for token in each.shape}
         for axis, size in example.axes.items():
             if axis not in given:  # it follows from others
+                continue
+            if axis == "H":  # logits of no features are 0, and have a loss
                 continue
             if axis == "C" and name.endswith("MergeStatistics"):  # without channels there still are elements
                 continue

@@ -52,6 +52,7 @@ def test_the_registry_has_these_operators() -> None:
         "InvertibleLayerNormalizationGrad",
         "LayerNormalization",
         "LayerNormalizationGrad",
+        "LinearCrossEntropy",
         "LogSoftmaxGrad",
         "LogSoftmaxGrad_13",
         "SimplifiedLayerNormalization",

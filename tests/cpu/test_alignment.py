@@ -25,7 +25,7 @@ AXES: dict[str, Callable[[int], Any]] = {
     "dml_batch_norm": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},
 }
 BY_MATRIX_PRODUCTS = {"conv"}  # whose vector code is the BLAS library's
-BY_NUMPY = {"BatchNormalizationMergeStatistics"}  # few numbers
+BY_NUMPY = {"BatchNormalizationMergeStatistics", "LinearCrossEntropy"}
 SMALL = [
     name
     for name, operator in gradkern.operators().items()

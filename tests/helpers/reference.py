@@ -31,6 +31,9 @@ def reference(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mappin
     if operator.startswith("Skip"):
         of_sum = np.asarray(inputs.get("skip", next(iter(inputs.values())))).dtype
         more["rounded"] = lambda total: total.astype(of_sum).astype(np.float64)
+    if operator == "LinearCrossEntropy":
+        kind = np.asarray(inputs["X"]).dtype
+        more["rounded"] = lambda total: total.astype(kind).astype(np.float64)
     with np.errstate(all="ignore"):  # NaN and infinity are answers here, as they are in a provider
         return FORMULAS[operator](**widened, **more)
 
@@ -709,7 +712,26 @@ def _cross_entropy(
     return {"loss": loss, "dX": dX, "row_loss": losses, "entropy": entropy}
 
 
+def _linear_cross_entropy(
+    X: Array,
+    W: Array,
+    labels: Array,
+    B: Array | None = None,
+    weight: Array | None = None,
+    dY: Array | None = None,
+    *,
+    rounded: Callable[[Array], Array] = lambda total: total,
+    logits_bytes: int = 0,  # of a part: it changes no result
+    **attributes: Any,
+) -> Gradients:
+    Z = rounded(X @ W.T) + (0.0 if B is None else B)
+    found = _cross_entropy(Z, labels, weight, dY=dY, **attributes)
+    dZ = rounded(found["dX"])
+    return {"loss": found["loss"], "dX": dZ @ W, "dW": dZ.T @ X, "dB": dZ.sum(0)}
+
+
 FORMULAS: dict[str, Callable[..., Gradients]] = {
+    "LinearCrossEntropy": _linear_cross_entropy,
     "SoftmaxCrossEntropyLoss": _loss,
     "SoftmaxCrossEntropyLossInternal": _loss,
     "SoftmaxCrossEntropyLossGrad": _loss_grad,

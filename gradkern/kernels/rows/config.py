@@ -29,7 +29,8 @@ class RowsConfig:
     teams     without `inner`, rows of a block, each with its own lanes; with it, threads that share a row
     vectors   of a thread, from all inputs, all in flight at once
     cluster   blocks that share a row, from compute capability 9.0 on; with `inner` no more than teams
-    held      the vectors stay in registers from the sums to the results; else a row is read again for every pass
+    held      the vectors stay on the chip from the sums to the results; else a row is read again for every pass
+    staged    where they stay is shared memory, not registers: vectors of 16 bytes, read by the thread that copied them
     shifted   as in RowsProblem
     inner     there is `inner`
     blocks_per_processor  resident at once, a limit for the registers of a thread
@@ -44,6 +45,7 @@ class RowsConfig:
     shifted: bool = False
     inner: bool = False
     blocks_per_processor: int = 1
+    staged: bool = False
 
     @property
     def threads(self) -> int:
@@ -53,7 +55,7 @@ class RowsConfig:
     def name(self) -> str:
         """The shape, in a profiler and in a plan's name."""
         layout = "inner" if self.inner else "shifted" if self.shifted else "rows"
-        again = "" if self.held else "_again"
+        again = "_staged" if self.staged else "" if self.held else "_again"
         return f"{layout}_{self.teams}x{self.lanes}x{self.vectors}x{self.width}_cluster{self.cluster}{again}"
 
     @property
@@ -87,7 +89,11 @@ class RowsConfig:
 
     def shared_bytes(self, types: RowsTypes) -> int:
         """Of a block."""
-        return self.partial_at(types, types.reductions) if self.partial_bytes(types) else 0
+        return self.stage_at(types) + (self.threads * self.vectors * len(types.inputs) * VECTOR if self.staged else 0)
+
+    def stage_at(self, types: RowsTypes) -> int:
+        """Where the vectors begin that wait in shared memory."""
+        return round_up(self.partial_at(types, types.reductions), VECTOR) if self.partial_bytes(types) else 0
 
 
 def configs(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:

@@ -3,7 +3,7 @@
 Every thread loads all its vectors of a row, of all inputs, before it uses the first. Blocks are not persistent: some
 wait for memory while others compute or write. A row's totals are combined over lanes by shuffles, then over warps
 through shared memory, and over the blocks of a cluster through distributed shared memory. The loaded vectors stay
-packed in registers until the totals are known.
+packed in registers until the totals are known, or in shared memory, where more blocks fit a multiprocessor.
 
 Shifted rows begin anywhere between vectors. A row's first and last vector may have elements of other rows: they are
 ignored. Reading them is safe: allocators hand out whole units of 16 bytes, and an aligned vector stays within one.
@@ -22,7 +22,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, vector_access
 from gradkern.kernels.rows.config import RowsConfig
-from gradkern.kernels.rows.problem import RowsTypes
+from gradkern.kernels.rows.problem import VECTOR, RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, identity_of, over_row
 
 __all__ = ["rows_kernel"]
@@ -32,11 +32,14 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     """The kernel, as a function that Numba compiles with every argument (problem.ARGUMENTS) an int64."""
     WIDTH, LANES, TEAMS, VECTORS, CLUSTER = config.width, config.lanes, config.teams, config.vectors, config.cluster
     HELD, SHIFTED, STEP = config.held, config.shifted, config.lanes * config.cluster
+    STAGED, STAGE_AT, STAGE = config.staged, config.stage_at(types), config.threads * VECTOR
     BYTES = [WIDTH * ITEMSIZE[each] for each in (*types.inputs, *types.inputs[:1] * 2)[:3]]
     V0, V1, V2 = BYTES
     W0, W1 = (WIDTH * ITEMSIZE[each] for each in (*types.outputs, *types.inputs[:1] * 2)[:2])
     WORDS = sum(max(1, each // 4) for each in BYTES[: len(types.inputs)])
-    ITEM, HELD_WORDS = ITEMSIZE[types.inputs[0]], VECTORS * WORDS
+    ITEM, HELD_WORDS = ITEMSIZE[types.inputs[0]], WORDS if config.staged else VECTORS * WORDS
+    copy, read_stage = i.async_copy(VECTOR), i.word_loader("shared", VECTOR)
+    wait_for_copies = i.wait_for_copies(0)
     INPUTS, OUTPUTS, REDUCTIONS = len(types.inputs), len(types.outputs), len(arithmetic.reductions)
     PARAMETERS, SCALARS, RESULTS = len(types.parameters), len(types.scalars), len(types.results)
     R = max(1, arithmetic.values or SCALARS)
@@ -54,9 +57,29 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     @device_function
     def load_vectors(words: Any, first: int, last: int, a0: int, a1: int, a2: int) -> None:
         """A place beyond the row's last vector repeats it."""
+        stage = i.shared_memory() + int32(cuda.threadIdx.x * VECTOR + STAGE_AT)
         for j in range(VECTORS):
             v = int64(min(int32(first + j * STEP), last))
-            load(words, j * WORDS, a0 + v * V0, a1 + v * V1, a2 + v * V2)
+            if STAGED:
+                copy(stage + j * INPUTS * STAGE, a0 + v * V0)
+                if INPUTS > 1:
+                    copy(stage + (j * INPUTS + 1) * STAGE, a1 + v * V1)
+                if INPUTS > 2:
+                    copy(stage + (j * INPUTS + 2) * STAGE, a2 + v * V2)
+            else:
+                load(words, j * WORDS, a0 + v * V0, a1 + v * V1, a2 + v * V2)
+        if STAGED:
+            i.commit_copies()
+
+    @device_function
+    def unpack_vector(x0: Any, x1: Any, x2: Any, words: Any, j: int) -> None:
+        if STAGED:
+            stage = i.shared_memory() + int32(cuda.threadIdx.x * VECTOR + STAGE_AT) + j * INPUTS * STAGE
+            for k in range(INPUTS):
+                read_stage(words, k * 4, stage + k * STAGE)
+            unpack(x0, x1, x2, words, 0)
+        else:
+            unpack(x0, x1, x2, words, j * WORDS)
 
     @device_function
     def inside_of(v: int, shift: int, columns: int) -> Any:
@@ -101,7 +124,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                 v = int32(v0 + j * STEP)
                 if v < vectors:
                     start, low, high = inside_of(v, shift, columns)
-                    unpack(x0, x1, x2, words, j * WORDS)
+                    unpack_vector(x0, x1, x2, words, j)
                     if PARAMETERS > 0:
                         load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
                     if SHIFTED and (LANES < 32 or low > 0 or high < WIDTH):  # where every warp has edges, all alike
@@ -134,7 +157,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             v = int32(v0 + j * STEP)
             if v < vectors:
                 start, low, high = inside_of(v, shift, columns)
-                unpack(x0, x1, x2, words, j * WORDS)
+                unpack_vector(x0, x1, x2, words, j)
                 if PARAMETERS > 0:
                     load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
                 for e in range(WIDTH):
@@ -198,6 +221,8 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         if SCALARS > 0:
             load_scalars(r, s_0, s_1, s_2, s_3, s_4, row, columns)
 
+        if STAGED:
+            wait_for_copies()
         if REDUCTIONS > 0:
             first, second = first_identity()
             v = v0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -22,7 +23,7 @@ from gradkern.errors import DataError
 from gradkern.ops.cross_entropy.roles import Roles, roles_of
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["plan"]
+__all__ = ["label_weights", "plan", "reduced", "row_factors"]
 
 _ELEMENTS = 1 << 16  # of a task, or one row
 _LABELS, _NUMBERS = array_type(np.dtype(np.int64)), array_type(np.dtype(np.float64))
@@ -198,6 +199,58 @@ def _backward(
         task = take(queue)
 
 
+class LabelWeights(NamedTuple):
+    """Of each row: its label's weight, 0 where it does not count, and whether it counts."""
+
+    each: np.ndarray
+    counted: np.ndarray
+
+
+def label_weights(call: Call, given: Mapping[str, Any], classes: int) -> LabelWeights:
+    """Raises DataError for a label that is no class."""
+    roles = roles_of(call)
+    assert roles.labels is not None
+    labels = given[roles.labels]
+    ignored = given.get("ignore_index", call.attributes.get("ignore_index"))
+    counted = np.full(labels.shape, True) if ignored is None else labels != ignored
+    outside = counted & ((labels < 0) | (labels >= classes))
+    if outside.any():
+        row = int(outside.argmax())
+        but = "" if ignored is None else f", or ignore_index {ignored}"
+        raise DataError(
+            f"input {roles.labels} has {outside.sum()} labels that are no class, the first {labels[row]} in row {row}; "
+            f"expected 0 to {classes - 1}{but}"
+        )
+    weights = counted.astype(np.float64)
+    if roles.class_weight is not None:
+        weights = np.where(counted, _exact(call, roles.class_weight, given)[np.where(counted, labels, 0)], 0.0)
+    elif roles.row_weight is not None:
+        weights = _exact(call, roles.row_weight, given)
+    return LabelWeights(weights, counted)
+
+
+def row_factors(call: Call, given: Mapping[str, Any], weights: LabelWeights) -> np.ndarray:
+    """What the gradient of each row's own loss is multiplied with."""
+    upstream = roles_of(call).upstream
+    norm = np.float64(weights.each.sum() if call.attributes["reduction"] == "mean" else 1)
+    if norm == 0 and call.attributes.get("empty") != "nan":
+        return np.zeros(weights.each.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (1.0 if upstream is None else _exact(call, upstream, given)) / norm + np.zeros(weights.each.shape)
+
+
+def reduced(call: Call, losses: np.ndarray, weights: LabelWeights) -> Any:
+    """The loss that the call's reduction makes of those of the rows."""
+    if call.attributes["reduction"] == "none":
+        return losses
+    if call.attributes["reduction"] == "sum":
+        return losses.sum(dtype=np.float64)
+    if not weights.counted.any():
+        return np.nan if call.attributes.get("empty") == "nan" else 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return losses.sum(dtype=np.float64) / np.float64(weights.each.sum())
+
+
 class _Launch:
     def __init__(self, call: Call, roles: Roles, step: int | None) -> None:
         data = call.inputs[roles.data]
@@ -243,16 +296,14 @@ class _Launch:
             for array in write:
                 array[...] = 0
             return
-        labels, weights, counted = self._labels(given)
-        reduction = attributes["reduction"]
-        norm = float(weights.sum()) if reduction == "mean" else 1.0
-        upstream = np.ones(1) if roles.upstream is None else _exact(call, roles.upstream, given)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            factors = upstream / norm + np.zeros(weights.shape)
-            if not roles.forward:
-                factors = np.where(weights == 0, 0.0, factors * weights)
-        if norm == 0 and attributes.get("empty") != "nan":
-            factors = np.zeros(weights.shape)
+        if roles.labels is None:
+            labels, weights = np.full(self._rows, -1), LabelWeights(np.ones(self._rows), np.full(self._rows, True))
+        else:
+            weights = label_weights(call, given, self._columns)
+            labels = np.where(weights.counted, given[roles.labels], -1).astype(np.int64)
+        factors = row_factors(call, given, weights)
+        if not roles.forward:
+            factors = np.where(weights.each == 0, 0.0, factors * weights.each)
         sizes = (self._rows, self._columns, self._step, self._rows_per_task)
 
         def of(name: str | None) -> Any:
@@ -267,19 +318,12 @@ class _Launch:
         name = roles.class_weight
         class_weights = None if name is None or self._weights_type() is types.none else _exact(call, name, given)
         self._run(
-            of(roles.data), labels, weights, of(roles.probabilities), class_weights, factors,
+            of(roles.data), labels, weights.each, of(roles.probabilities), class_weights, factors,
             of(roles.log_prob), of(roles.gradient), losses, entropies, *sizes,
             attributes.get("label_smoothing", 0.0), attributes.get("z_loss", 0.0), attributes.get("softcap") or None,
         )  # fmt: skip
         if losses is not None:
-            if reduction == "none":
-                total: Any = losses
-            elif norm == 0 and not counted.any():
-                total = np.nan if attributes.get("empty") == "nan" else 0.0
-            else:
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    total = losses.sum() / np.float64(norm)
-            self._write(made, roles.loss, total)
+            self._write(made, roles.loss, reduced(call, losses, weights))
             self._write(made, roles.row_loss, losses)
         self._write(made, roles.entropy, entropies)
 
@@ -290,38 +334,13 @@ class _Launch:
         tasks = -(-self._rows // self._rows_per_task)
         threads.run(self._compiled, tasks, self._nbytes, *arguments)
 
-    def _labels(self, given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Labels, below 0 where they do not count; the weight of each row; which rows count."""
-        call, roles = self._call, self._roles
-        if roles.labels is None:
-            everything = np.ones(self._rows)
-            return np.full(self._rows, -1), everything, everything > 0
-        labels = given[roles.labels].astype(np.int64)
-        ignored = given.get("ignore_index", call.attributes.get("ignore_index"))
-        counted = np.full(labels.shape, True) if ignored is None else labels != ignored
-        outside = counted & ((labels < 0) | (labels >= self._columns))
-        if outside.any():
-            row = int(outside.argmax())
-            but = "" if ignored is None else f", or ignore_index {ignored}"
-            raise DataError(
-                f"input {roles.labels} has {outside.sum()} labels that are no class, the first "
-                f"{labels[row]} in row {row}; expected 0 to {self._columns - 1}{but}"
-            )
-        labels[~counted] = -1
-        weights = counted.astype(np.float64)
-        if roles.class_weight is not None:
-            weights = np.where(counted, _exact(call, roles.class_weight, given)[labels], 0.0)
-        elif roles.row_weight is not None:
-            weights = _exact(call, roles.row_weight, given)
-        return labels, weights, counted
-
     def _write(self, made: dict[str, Any], name: str | None, values: Any) -> None:
         if name is not None:
             dtype = self._call.outputs[name].dtype
             made[name].view(dtype)[...] = np.asarray(values).astype(dtype)
 
 
-def _exact(call: Call, name: str, given: dict[str, Any]) -> np.ndarray:
+def _exact(call: Call, name: str, given: Mapping[str, Any]) -> np.ndarray:
     return given[name].view(call.inputs[name].dtype).astype(np.float64)
 
 

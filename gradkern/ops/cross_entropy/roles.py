@@ -17,6 +17,7 @@ class Roles:
     labels, probabilities   one of them
     class_weight   of shape (C); row_weight of the shape of the labels
     upstream       the gradient of the loss
+    bias           added to the gradient; logit_bias to the logits, one number for each class
     row_loss       losses of rows, whatever the reduction
     """
 
@@ -28,6 +29,7 @@ class Roles:
     row_weight: str | None
     upstream: str | None
     bias: str | None
+    logit_bias: str | None
     loss: str | None
     log_prob: str | None
     gradient: str | None
@@ -49,7 +51,7 @@ def roles_of(call: Call) -> Roles:
 
     data = given("scores", "logits", "X", "log_prob")
     assert data is not None
-    by_rows = "rows" in call.axes
+    by_rows = "rows" in call.axes and "H" not in call.axes
     target = given("labels", "label", "probabilities")
     assert target is not None
     dense = len(call.inputs[target].shape) == len(call.inputs[data].shape)
@@ -63,6 +65,7 @@ def roles_of(call: Call) -> Roles:
         row_weight=weight if by_rows else None,
         upstream=given("dY"),
         bias=given("bias"),
+        logit_bias=given("B"),
         loss=wanted("output", "Y", "loss"),
         log_prob=wanted("log_prob"),
         gradient=wanted("d_logits", "dX"),

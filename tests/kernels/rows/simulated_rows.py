@@ -18,11 +18,17 @@ from gradkern.kernels.rows.problem import RowsTypes
 
 b, f, d = "bfloat16", "float32", "float64"
 SHAPES = [((5, 40), 1), ((3, 261), 1), ((2, 3000), 1), ((3, 21, 16), 1), ((2, 70, 5), 1)]
-VARIANTS: list[dict[str, Any]] = [{}, {"held": False, "vectors": 1}]
+VARIANTS: list[dict[str, Any]] = [{}, {"held": False, "vectors": 1}, {"staged": True}]
 
 
 def first_config(variant: dict[str, Any]) -> Callable[[Any], RowsConfig]:
-    return lambda problem: replace(next(configs(problem, (9, 0))), **variant)
+    def first(problem: Any) -> RowsConfig:
+        config = next(configs(problem, (9, 0)))
+        if "staged" in variant and (config.inner or problem.width * problem.steps[0] < 16):
+            return config
+        return replace(config, **variant)
+
+    return first
 
 
 def vector(values: Any, dtype: str) -> Guarded:

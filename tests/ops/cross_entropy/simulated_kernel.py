@@ -5,44 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import simulated
 from helpers.guarded import Guarded
 from helpers.held import Held, hold
 from helpers.reference import reference
+from helpers.simulate_losses import Launch, kernel_of
 from helpers.tolerance import assert_close, assert_elements_close
 
 from gradkern.call import Call
 from gradkern.cuda.device import Device
 from gradkern.kernels.rows import plan as rows_plan
+from gradkern.kernels.rows.config import RowsConfig, configs
+from gradkern.kernels.rows.problem import RowsProblem
 from gradkern.ops.cross_entropy.cuda import plan as loss_plan
 from gradkern.policy import Policy
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
-
-
-class Launch:
-    """Stands for launch.Launch, its kernel a Python function and its block's shared memory."""
-
-    def __init__(
-        self, kernel: Any, grid: int, threads: int, arguments: Sequence[int], changing: Sequence[int], cluster: int = 1
-    ) -> None:
-        self.how, self.arguments, self.changing = (kernel, grid, threads, cluster), arguments, changing
-
-    def __call__(self, values: Sequence[int], _stream: int) -> None:
-        (kernel, shared_bytes), grid, threads, cluster = self.how
-        arguments = list(self.arguments)
-        for index, value in zip(self.changing, values, strict=True):
-            arguments[index] = value
-        simulated.launch(kernel, grid, threads, cluster, shared_bytes, tuple(np.int64(each) for each in arguments))
-
-
-def kernel_of(_device: Device, builder: str, *constants: Any, shared_bytes: int = 0, **_: Any) -> Any:
-    return resolve_name(builder)(*constants), shared_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +124,23 @@ def test_every_type_and_layout(shape: tuple[int, ...], dtype: str) -> None:
 @pytest.mark.parametrize("columns", [2056, 9003])
 def test_rows_of_a_block_and_of_a_cluster(columns: int) -> None:
     check(problem((3, columns), b))
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize(("columns", "dtype"), [(1000, b), (1003, h), (520, f)])
+def test_rows_that_wait_in_shared_memory(
+    columns: int, dtype: str, cluster: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def staged(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
+        vectors = -(-problem.vectors // (32 * cluster))
+        first = next(configs(problem, capability))
+        yield replace(first, lanes=32, teams=1, vectors=vectors, cluster=cluster, held=True, staged=True)
+
+    monkeypatch.setattr(loss_plan, "configs", staged)
+    check(problem((3, columns), dtype), in_place=("X", "dX"))
+    given = problem((3, columns), dtype)
+    del given["labels"]
+    check({**given, "probabilities": (np.abs(given["X"]) / columns).astype(dtype)})
 
 
 OPTIONS: list[dict[str, Any]] = [

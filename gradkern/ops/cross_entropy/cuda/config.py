@@ -30,6 +30,7 @@ class LossConfig:
     gradient   the output is the gradient, not log_prob
     entropy    the second result is the entropy
     biased     with log_prob as data: the last input is added
+    logit_bias  the last parameter is added to the logits
     """
 
     labels: str
@@ -46,3 +47,4 @@ class LossConfig:
     gradient: bool = True
     entropy: bool = False
     biased: bool = False
+    logit_bias: bool = False

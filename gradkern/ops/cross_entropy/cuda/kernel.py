@@ -92,7 +92,7 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
     FLOAT = float64 if types.compute == "float64" else float32
     APPROXIMATE = types.inputs[0] in ("float16", "bfloat16")
     LABELS, ENTROPY, GRADIENT, WEIGHTED = bool(loss.labels), loss.entropy, loss.gradient, loss.weighted
-    SMOOTHING, CAPPED = loss.smoothing > 0, loss.softcap > 0
+    SMOOTHING, CAPPED, BIASED, BIAS = loss.smoothing > 0, loss.softcap > 0, loss.logit_bias, int(loss.weighted)
     E, LEFT, Z_LOSS, CAP, INVERSE_CAP = _constants(
         types, loss.smoothing, 1 - loss.smoothing, loss.z_loss, loss.softcap, 1 / (loss.softcap or 1)
     )
@@ -101,8 +101,10 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
     EXACT_LOG2_E = float(LOG2_E)
 
     @device_function
-    def logit(x: Any) -> Any:
+    def logit(x: Any, p: Any) -> Any:
         """softcap tanh(x / softcap); in 16 bits an absolute error of 2^-22 softcap is less than that of x."""
+        if BIASED:
+            x += p[BIAS]
         if CAPPED and APPROXIMATE:
             x = CAP - TWICE_CAP * i.reciprocal_approximate(ONE + i.exp2_approximate(x * DOUBLED))
         elif CAPPED:
@@ -126,14 +128,14 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
 
     @device_function
     def largest(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
-        z = logit(x[0])
+        z = logit(x[0], p)
         if LABELS:
             return z, z if int32(column) == int32(r[0]) else ZERO
         return z, target(x, p, r)
 
     @device_function
     def others(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
-        z, second = logit(x[0]), ZERO
+        z, second = logit(x[0], p), ZERO
         e = power(z, shift_of(totals[0]))
         if ENTROPY:
             second = e * (z - totals[0]) if e > 0 else ZERO
@@ -192,7 +194,7 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
 
     @device_function
     def compute(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
-        z = logit(x[0])
+        z = logit(x[0], p)
         if GRADIENT:
             slope = totals[2] * power(z, r[3])
             if SMOOTHING or not LABELS:

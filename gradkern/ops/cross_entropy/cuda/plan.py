@@ -13,7 +13,6 @@ from typing import Any
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, activate, check, in_turn
-from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.cuda.scratch import scratch
@@ -25,11 +24,25 @@ from gradkern.ops.cross_entropy.roles import Roles, roles_of
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["plan"]
+__all__ = ["LOSSES", "OWN", "OWN_BYTES", "Step", "Steps", "config_of", "own_addresses", "plan"]
 
-_FACTORS = 64  # bytes: of the gradient and of the loss, the sum of the weights of all classes
-_PARTIALS = 16 * MOST_BLOCKS
+LOSSES = "losses of rows"
+OWN = "factors", "of classes", "partials", "counter", LOSSES
+"""Names of what is in scratch memory: the factors of the gradient and of the loss, and the sum of all classes' weights;
+the parts of a sum; losses of rows, in the type of the arithmetic, which come last.
+"""
+_FACTORS, _PARTIALS = 64, 16 * MOST_BLOCKS
+OWN_BYTES = _FACTORS + _PARTIALS
 _ROWS_OF_A_BLOCK = 8 * BLOCK  # of sums
+
+
+Step = tuple[Launch, list[str]]
+"""A launch, and the names of its arguments in the call, or among OWN."""
+
+
+def own_addresses(counter: int, buffer: int) -> tuple[int, ...]:
+    """Of OWN, in this scratch memory."""
+    return buffer, buffer + 16, buffer + _FACTORS, counter, buffer + OWN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +57,7 @@ class LossPlan:
     copied: tuple[int, int, int] | None  # places of an output and of its copy, and bytes
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        counter, buffer = scratch(self.device, stream, self.scratch) if self.scratch else (0, 0)
-        partials = buffer + _FACTORS
-        own = (buffer, buffer + 16, partials, partials + _PARTIALS, counter)
-        values = (*inputs, *outputs, *own)
+        values = (*inputs, *outputs, *own_addresses(*scratch(self.device, stream, self.scratch)))
         with in_turn:
             for launch, places in zip(self.launches, self.places, strict=True):
                 launch([values[place] for place in places], stream)
@@ -73,11 +83,28 @@ def plan(call: Call) -> LossPlan | EmptyPlan:
     strides = [step for n, step in enumerate(data.strides) if n != roles.axis and data.shape[n] > 1]
     if strides != sorted(strides, reverse=True):
         raise Refusal(f"{roles.data}: its rows are in another order in memory than the labels; pass contiguous copies")
-    loss = _config(call, roles)
-    return _Steps(call, roles, loss, device, large).plan()
+    loss = config_of(call, roles)
+    steps = Steps(call, roles, loss, device)
+    total = roles.loss if call.attributes["reduction"] != "none" else None
+    losses = roles.row_loss or (LOSSES if total or not roles.loss else roles.loss)
+    name, rows = steps.rows(losses)
+    made = [*steps.before(), rows, *steps.after(losses, total)]
+    names = [*call.inputs, *call.scalars, *call.outputs, *OWN]
+    copied = None
+    if roles.row_loss and roles.loss and not total:
+        copied = names.index(roles.row_loss), names.index(roles.loss), call.outputs[roles.loss].nbytes
+    kept = losses == LOSSES and roles.forward
+    return LossPlan(
+        name,
+        OWN_BYTES + kept * data.size // columns * 8,
+        tuple(launch for launch, _ in made),
+        tuple(tuple(names.index(each) for each in arguments) for _, arguments in made),
+        device,
+        copied,
+    )
 
 
-def _config(call: Call, roles: Roles) -> LossConfig:
+def config_of(call: Call, roles: Roles) -> LossConfig:
     attributes = call.attributes
     weight = roles.class_weight or roles.row_weight
     upstream = call.inputs[roles.upstream] if roles.upstream else None
@@ -100,57 +127,51 @@ def _config(call: Call, roles: Roles) -> LossConfig:
         gradient=roles.gradient is not None,
         entropy=roles.entropy is not None,
         biased=roles.bias is not None,
+        logit_bias=roles.logit_bias is not None,
     )
 
 
-class _Steps:
-    def __init__(self, call: Call, roles: Roles, loss: LossConfig, device: Device, large: Sequence[str]) -> None:
-        self._call, self._roles, self._loss, self._device, self._large = call, roles, loss, device, large
-        self._names = [
-            *call.inputs,
-            *call.scalars,
-            *call.outputs,
-            "factors",
-            "of classes",
-            "partials",
-            "losses",
-            "counter",
-        ]
+class Steps:
+    """The launches of a call: before those over rows, these, and behind them."""
+
+    def __init__(self, call: Call, roles: Roles, loss: LossConfig, device: Device) -> None:
+        self._call, self._roles, self._loss, self._device = call, roles, loss, device
         data = call.inputs[roles.data]
         self._columns = data.shape[roles.axis]
         self._rows = data.size // self._columns
         self._compute = "float64" if data.dtype.name == "float64" else "float32"
-        self._launches: list[Launch] = []
-        self._places: list[tuple[int, ...]] = []
 
-    def plan(self) -> LossPlan:
-        call, roles, loss = self._call, self._roles, self._loss
-        nan = call.attributes.get("empty") == "nan"
-        total = roles.loss if call.attributes["reduction"] != "none" else None
-        if loss.mean and (total or roles.gradient):
-            self._sums(nan, {})
+    def before(self) -> list[Step]:
+        """What the rows need of all labels, and of all classes."""
+        loss, made = self._loss, list[Step]()
+        if loss.mean:
+            made.append(self._sum(self._rows))
         if loss.weighted and loss.labels:
-            of_classes = {"losses": roles.class_weight, "loss": "of classes"}
-            self._sums(nan, of_classes, call.inputs[str(roles.class_weight)].dtype.name, "float64", self._columns)
-        losses = roles.row_loss or ("losses" if total or not roles.loss else roles.loss)
-        name = self._main(losses)
-        if total:
-            made = self._compute if losses == "losses" else call.outputs[losses].dtype.name
-            self._sums(nan, {"losses": losses, "loss": total}, made, call.outputs[total].dtype.name)
-        copied = None
-        if roles.row_loss and roles.loss and not total:
-            source, target = self._places_of([roles.row_loss, roles.loss])
-            copied = source, target, call.outputs[roles.loss].nbytes
-        kept = losses == "losses" and roles.forward
-        size = _FACTORS + _PARTIALS + kept * round_up(self._rows * 8, 256)
-        return LossPlan(name, size, tuple(self._launches), tuple(self._places), self._device, copied)
+            weight = str(self._roles.class_weight)
+            kinds = self._call.inputs[weight].dtype.name, "float64"
+            made.append(self._sum(self._columns, *kinds, losses=weight, loss="of classes"))
+        return made
 
-    def _places_of(self, names: Sequence[str]) -> tuple[int, ...]:
-        return tuple(self._names.index(name) for name in names)
+    def after(self, losses: str, total: str | None) -> list[Step]:
+        """The loss of all rows, if it is wanted."""
+        if total is None:
+            return []
+        made = self._call.outputs[losses].dtype.name if losses in self._call.outputs else self._compute
+        kinds = made, self._call.outputs[total].dtype.name
+        return [self._sum(self._rows, *kinds, mean=self._loss.mean, losses=losses, loss=total)]
 
-    def _add(self, launch: Launch, names: Sequence[str]) -> None:
-        self._launches.append(launch)
-        self._places.append(self._places_of(names))
+    def _sum(self, rows: int, kind: str = "", result: str = "", mean: bool = False, **others: str) -> Step:
+        given = self._loss
+        loss = LossConfig(given.labels, given.weight, given.by_rows, "", False, mean, given.ignores)
+        nan = self._call.attributes.get("empty") == "nan"
+        kernel = kernel_of(
+            self._device, "gradkern.ops.cross_entropy.cuda.labels:build", loss, kind, result, nan,
+            name="cross_entropy_sums", arguments=len(ARGUMENTS), threads=BLOCK, shared_bytes=BLOCK // 2 + 16,
+        )  # fmt: skip
+        numbers = {"rows": rows, "columns": self._columns, "ignore_index": self._ignored}
+        names = self._arguments(factors="factors", partials="partials", counter="counter", **others)
+        grid = min(MOST_BLOCKS, -(-rows // _ROWS_OF_A_BLOCK))
+        return Launch(kernel, grid, BLOCK, *named(ARGUMENTS, numbers, list(names))), list(names.values())
 
     def _arguments(self, **also: str | None) -> dict[str, str]:
         """A kernel's names and the call's of the labels and all that comes with them."""
@@ -160,40 +181,25 @@ class _Steps:
             given["ignore_index"] = "ignore_index"
         return {key: name for key, name in given.items() if name}
 
-    def _sums(
-        self, nan: bool, others: dict[str, Any], losses: str = "", result: str = "", rows: int | None = None
-    ) -> None:
-        rows = self._rows if rows is None else rows
-        of_losses = rows == self._rows and bool(losses) and self._loss.mean
-        loss = LossConfig(
-            self._loss.labels, self._loss.weight, self._loss.by_rows, "", False, of_losses, self._loss.ignores
-        )
-        kernel = kernel_of(
-            self._device, "gradkern.ops.cross_entropy.cuda.labels:build", loss, losses, result, nan,
-            name="cross_entropy_sums", arguments=len(ARGUMENTS), threads=BLOCK, shared_bytes=BLOCK // 2 + 16,
-        )  # fmt: skip
-        numbers = {"rows": rows, "columns": self._columns, "ignore_index": self._ignored}
-        given = self._arguments(factors="factors", partials="partials", counter="counter", **others)
-        grid = min(MOST_BLOCKS, -(-rows // _ROWS_OF_A_BLOCK))
-        self._add(Launch(kernel, grid, BLOCK, *named(ARGUMENTS, numbers, list(given))), list(given.values()))
-
     @property
     def _ignored(self) -> int:
         return self._call.attributes.get("ignore_index") or 0
 
-    def _main(self, losses: str) -> str:
+    def rows(self, losses: str) -> tuple[str, Step]:
+        """The config's name, and the launch. losses: the name of what the rows' losses are written to."""
         call, roles, loss = self._call, self._roles, self._loss
         tensors = {**call.inputs, **call.outputs}
         inputs = [name for name in (roles.data, roles.probabilities, roles.bias) if name]
         outputs = [name for name in (roles.gradient, roles.log_prob if roles.forward else None) if name]
-        parameters = [str(roles.class_weight)] if loss.weighted else []
-        results = []
+        parameters = [name for name in (roles.class_weight if loss.weighted else None, roles.logit_bias) if name]
+        results: list[str] = []
         if roles.loss or roles.row_loss or roles.entropy:
             results = [losses, *([roles.entropy] if roles.entropy else [])]
 
         def types_of(names: Sequence[str]) -> tuple[str, ...]:
             return tuple(tensors[name].dtype.name if name in tensors else self._compute for name in names)
 
+        plain = not (loss.smoothing or loss.softcap or loss.entropy or roles.probabilities or parameters)
         types = RowsTypes(
             call.operator,
             types_of(inputs),
@@ -207,10 +213,8 @@ class _Steps:
             native_bfloat16=self._device.capability >= (8, 0),
         )
         problem = problem_of(types, {name: tensors[name] for name in (*inputs, *outputs)}, roles.axis, roles.axis + 1)
-        plain = not (loss.smoothing or loss.softcap or loss.entropy or roles.probabilities)
-        double = self._compute == "float64"
-        registers = 64 + 32 * (not plain) + 56 * (problem.inner > 0) + 16 * double  # as the assembler reports them
-        problem = replace(problem, types=replace(types, registers=registers))
+        registers = 64 + 32 * (not plain) + 56 * (problem.inner > 0) + 16 * (self._compute == "float64")
+        problem = replace(problem, types=replace(types, registers=registers))  # as the assembler reports them
         config = next(configs(problem, self._device.capability))
         given = {f"input_{n}": name for n, name in enumerate(inputs)}
         given |= {f"output_{n}": name for n, name in enumerate(outputs)}
@@ -223,5 +227,4 @@ class _Steps:
         launch = launch_of(
             problem, config, builder, list(given), self._device, loss, numbers={"scalar_4": self._ignored}
         )  # fmt: skip
-        self._add(launch, list(given.values()))
-        return f"cross_entropy_{config.name}"
+        return f"cross_entropy_{config.name}", (launch, list(given.values()))

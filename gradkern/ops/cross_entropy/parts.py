@@ -1,0 +1,24 @@
+"""The parts of the rows whose logits a linear cross entropy has in memory at a time."""
+
+from __future__ import annotations
+
+__all__ = ["LEAST_ROWS", "chunks", "padded"]
+
+LEAST_ROWS = 1024
+"""Of a part: with fewer, the products read W more often than they compute."""
+_STEP = 128  # rows of a product's tile
+
+
+def chunks(rows: int, row_bytes: int, most_bytes: int) -> list[tuple[int, int]]:
+    """Begin and end of each part: as few and as equal as whole tiles allow."""
+    most = max(LEAST_ROWS, most_bytes // max(1, row_bytes))
+    parts = -(-rows // most)
+    each = -(-rows // parts) if parts else 0
+    each = min(rows, -(-each // _STEP) * _STEP)
+    return [(begin, min(begin + each, rows)) for begin in range(0, rows, each or 1)]
+
+
+def padded(columns: int, itemsize: int) -> int:
+    """The elements from row to row of the logits: whole lines of memory, for products of unaligned rows are slow."""
+    line = 128 // itemsize
+    return -(-columns // line) * line
