@@ -1,0 +1,206 @@
+"""Calls that machine code answers on a GPU: streams, captures, devices, and memory that runs out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import gradkern.torch
+from gradkern.torch.native import shim
+
+aten: Any = torch.ops.aten
+
+
+def _why_not() -> str:
+    return shim.unavailable("CUDA") if torch.cuda.is_available() else "no GPU"
+
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.gpu,
+    pytest.mark.skipif(bool(_why_not()), reason=_why_not() or "available"),
+]
+
+
+@pytest.fixture(autouse=True)
+def native() -> Iterator[None]:
+    gradkern.torch.forget()
+    with gradkern.torch.enabled(min_bytes=0, plan="now", native=True):
+        yield
+    gradkern.torch.forget()
+
+
+def natively() -> int:
+    return sum(row.natively for row in gradkern.torch.report())
+
+
+def random(*shape: int, dtype: torch.dtype = torch.bfloat16, device: str = "cuda") -> torch.Tensor:
+    return torch.randn(shape, device=device).to(dtype)
+
+
+def layer_norm(rows: int, columns: int, mask: Any = (True, True, True), device: str = "cuda") -> Callable[[], Any]:
+    dy, x, scale = (
+        random(rows, columns, device=device),
+        random(rows, columns, device=device),
+        random(columns, device=device),
+    )
+    mean, rstd = x.float().mean(1, keepdim=True), x.float().std(1, keepdim=True).reciprocal()
+    return lambda: aten.native_layer_norm_backward(dy, x, [columns], mean, rstd, scale, scale, list(mask))
+
+
+def rms_norm() -> Callable[[], Any]:
+    dy, x, scale = random(96, 512), random(96, 512), random(512)
+    rstd = x.float().square().mean(1, keepdim=True).rsqrt()
+    return lambda: aten._fused_rms_norm_backward(dy, x, [512], rstd, scale, [True, True])
+
+
+def gelu(approximate: str) -> Callable[[], Any]:
+    dy, x = random(96, 512), random(96, 512)
+    return lambda: aten.gelu_backward(dy, x, approximate=approximate)
+
+
+def softmax(name: str) -> Callable[[], Any]:
+    dy, y = random(96, 512), random(96, 512).softmax(1)
+    given = y.log() if "log" in name else y
+    return lambda: getattr(aten, name)(dy, given, 1, torch.bfloat16)
+
+
+def batch_norm() -> Callable[[], Any]:
+    dy, x = (random(8, 32, 12, 12).to(memory_format=torch.channels_last) for _ in range(2))
+    scale, mean = random(32, dtype=torch.float32), random(32, dtype=torch.float32)
+    inv_std = random(32, dtype=torch.float32).abs() + 0.5
+    every = [True, True, True]
+    return lambda: aten.native_batch_norm_backward(dy, x, scale, None, None, mean, inv_std, True, 1e-5, every)
+
+
+CALLS: dict[str, Callable[[], Callable[[], Any]]] = {
+    "layer norm": lambda: layer_norm(96, 512),
+    "layer norm of wide rows": lambda: layer_norm(4, 1 << 17),
+    "layer norm's input": lambda: layer_norm(96, 512, (True, False, False)),
+    "layer norm's parameters": lambda: layer_norm(96, 512, (False, True, True)),
+    "RMSNorm": rms_norm,
+    "GELU": lambda: gelu("none"),
+    "GELU by tanh": lambda: gelu("tanh"),
+    "softmax": lambda: softmax("_softmax_backward_data"),
+    "log softmax": lambda: softmax("_log_softmax_backward_data"),
+}
+
+
+def results(call: Callable[[], Any]) -> list[Any]:
+    found = call()
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+def same(found: list[Any], expected: list[Any]) -> bool:
+    return all(one is other is None or torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_machine_code_gives_what_python_gives(name: str) -> None:
+    call = CALLS[name]()
+    results(call)
+    by_python = results(call)
+    for _ in range(3):
+        assert same(results(call), by_python)
+    assert natively() == 3, str(gradkern.torch.report())
+
+
+def test_batch_norms_are_answered_by_machine_code_where_the_winner_is_gradkerns_own() -> None:
+    call = batch_norm()
+    results(call)
+    by_python = results(call)
+    for _ in range(3):
+        for one, other in zip(results(call), by_python, strict=True):
+            torch.testing.assert_close(one, other)
+    (row,) = gradkern.torch.report()
+    assert row.natively == 3 or row.by_python
+
+
+def test_every_stream_has_scratch_memory_of_its_own() -> None:
+    call = layer_norm(512, 768)
+    results(call)
+    expected = results(call)
+    errors: list[str] = []
+
+    def work() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(200):
+                call()
+            found = results(call)
+            torch.cuda.current_stream().synchronize()
+            if not same(found, expected):
+                errors.append("another result")
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not errors
+    assert natively() > 6 * 150
+
+
+def test_captured_calls_are_pythons_and_replay() -> None:
+    call = layer_norm(512, 768)
+    results(call)
+    expected = results(call)
+    results(call)
+    before, graph = natively(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = results(call)
+    assert natively() == before
+    for each in found:
+        each.zero_()
+    results(call)  # whose scratch memory the graph does not share
+    graph.replay()
+    torch.cuda.synchronize()
+    assert same(found, expected)
+
+
+def test_memory_that_runs_out_arrives_as_pytorchs_error() -> None:
+    call = layer_norm(1 << 14, 1 << 12, (True, False, False))
+    for _ in range(3):
+        results(call)
+    before = natively()
+    assert before == 1
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / torch.cuda.mem_get_info()[1])
+    held: list[Any] = []
+
+    def fill() -> None:
+        held.extend(call() for _ in range(1000))
+
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            fill()
+    finally:
+        held.clear()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    results(call)
+    assert natively() > before
+
+
+def test_memory_is_flat() -> None:
+    call = layer_norm(64, 64)
+    for _ in range(10):
+        results(call)
+    before = torch.cuda.memory_allocated()
+    for _ in range(10_000):
+        call()
+    assert torch.cuda.memory_allocated() == before
+    assert natively() >= 10_000
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_tensors_of_another_gpu_than_the_current_one() -> None:
+    call = layer_norm(96, 512, device="cuda:1")
+    results(call)
+    expected = results(call)
+    for _ in range(3):
+        found = results(call)
+        assert found[0].device == torch.device("cuda:1")
+        assert same(found, expected)
