@@ -599,7 +599,7 @@ def run(
     epsilon: float = 1e-05,
     momentum: float = 0.9,
     training_mode: Literal[1] = 1,
-    activation: Literal["none", "relu", "leaky_relu", "silu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"] = "none",
     activation_alpha: float = 0.01,
     unbiased: Literal[0, 1] = 0,
     outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
@@ -622,9 +622,11 @@ def run(
       epsilon: added to the variance
       momentum: how much of the running statistics stays, as ONNX has it; PyTorch's momentum is 1 less that
       training_mode: statistics are those of the batch
-      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t) or silu (t / (1 + exp(-t)))
-      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
-          the input's. With the other activations it has no effect
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))), relu6
+          (t between 0 and 6), hardswish (t relu6(t + 3) / 6) or elu (t where t > 0, else activation_alpha (exp(t) -
+          1))
+      activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
+          output's sign has to be the input's. With the other activations it has no effect
       unbiased: 1: running_var takes the variance over one element less, as in PyTorch: NaN for one element; 0: over
           all, as in ONNX
 
@@ -682,7 +684,7 @@ def run(
     *,
     epsilon: float = 1e-05,
     mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
-    activation: Literal["none", "relu", "leaky_relu", "silu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
@@ -705,9 +707,11 @@ def run(
       dY2: another gradient of the output, added to dY
       epsilon: accepted for compatibility; saved_inv_std already has it
       mode: on a GPU, cuDNN's older functions in this mode and nothing else; auto, the fastest of all kernels
-      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t) or silu (t / (1 + exp(-t)))
-      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
-          the input's. With the other activations it has no effect
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))), relu6
+          (t between 0 and 6), hardswish (t relu6(t + 3) / 6) or elu (t where t > 0, else activation_alpha (exp(t) -
+          1))
+      activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
+          output's sign has to be the input's. With the other activations it has no effect
 
     Returns
       dX: gradient of X
@@ -1216,8 +1220,8 @@ def run(
       groups: number of groups
       activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))) or
           gelu (t Phi(t))
-      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
-          the input's. With the other activations it has no effect
+      activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
+          output's sign has to be the input's. With the other activations it has no effect
       channels_last: 1: the last axis has the channels; 0: the second axis
 
     Returns
@@ -1263,8 +1267,8 @@ def run(
       stash_type: ONNX's number of the statistics' type; 1 is float32
       activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))) or
           gelu (t Phi(t))
-      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
-          the input's. With the other activations it has no effect
+      activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
+          output's sign has to be the input's. With the other activations it has no effect
 
     Returns
       Y: ((X - mean) * inv_std * scale + bias) * (1 + sample_scale) + sample_shift, and of that the activation
@@ -1299,8 +1303,8 @@ def run(
       epsilon: added to the variance
       activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))) or
           gelu (t Phi(t))
-      activation_alpha: the slope of leaky_relu below 0; finite, and not negative, as the output's sign has to be
-          the input's. With the other activations it has no effect
+      activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
+          output's sign has to be the input's. With the other activations it has no effect
 
     Returns
       output: (input - mean) * inv_std * scale + B, and of that the activation
@@ -2149,7 +2153,7 @@ def prepare(
     epsilon: float = 1e-05,
     momentum: float = 0.9,
     training_mode: Literal[1] = 1,
-    activation: Literal["none", "relu", "leaky_relu", "silu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"] = "none",
     activation_alpha: float = 0.01,
     unbiased: Literal[0, 1] = 0,
     outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
@@ -2195,7 +2199,7 @@ def prepare(
     *,
     epsilon: float = 1e-05,
     mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
-    activation: Literal["none", "relu", "leaky_relu", "silu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,

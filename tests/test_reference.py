@@ -165,7 +165,8 @@ def test_batch_norm_is_the_derivative_with_statistics_of_x_and_of_any_value(
 
 @pytest.mark.parametrize(
     ("activation", "seen", "residual"),
-    [("relu", "Y", 1), ("relu", "B", 0), ("leaky_relu", "Y", 1), ("leaky_relu", "B", 0), ("silu", "B", 0)],
+    [("relu", "Y", 1), ("relu", "B", 0), ("leaky_relu", "Y", 1), ("leaky_relu", "B", 0)]
+    + [(each, "B", 0) for each in ("silu", "relu6", "hardswish", "elu")],
 )
 def test_batch_norm_with_an_activation_is_the_derivative(
     draw: Callable[..., Array], activation: str, seen: str, residual: int
@@ -176,8 +177,14 @@ def test_batch_norm_with_an_activation_is_the_derivative(
 
     def activate(X: Array, Scale: Array, Bias: Array, Z: Array) -> Array:
         t = forward.batch_norm(X, Scale, Bias, EPSILON) + residual * Z
-        if activation == "silu":
-            return t / (1 + np.exp(-t))
+        others = {
+            "silu": t / (1 + np.exp(-t)),
+            "relu6": np.minimum(np.maximum(t, 0), 6),
+            "hardswish": t * np.minimum(np.maximum(t + 3, 0), 6) / 6,
+            "elu": np.maximum(t, 0) + 0.2 * (np.exp(np.minimum(t, 0)) - 1),
+        }
+        if activation in others:
+            return others[activation]
         return np.maximum(t, 0) + (0.2 * np.minimum(t, 0) if activation == "leaky_relu" else 0)
 
     at = {"X": X, "Scale": Scale, "Bias": Bias, "Z": Z}

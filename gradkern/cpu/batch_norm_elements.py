@@ -5,8 +5,9 @@ input.
     gradient = (D + D2) act'(t),    relu and leaky_relu may use the sign of Y instead of t's
 
 relu and its derivative are 0 where t <= 0: NaN passes through both. leaky_relu is t where t > 0 and else alpha t, with
-the derivative 1 or alpha. silu(t) = t s, silu'(t) = s (1 + t (1 - s)) with s = 1/(1 + exp(-t)). gelu is t Phi(t). t is
-the same number, bit for bit, in both passes.
+the derivative 1 or alpha. silu(t) = t s, silu'(t) = s (1 + t (1 - s)) with s = 1/(1 + exp(-t)). gelu is t Phi(t).
+relu6 is t between 0 and 6, hardswish t relu6(t + 3)/6, elu t where t > 0 and else alpha (exp(t) - 1). t is the same
+number, bit for bit, in both passes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ __all__ = ["ARRAYS", "Elements"]
 
 ARRAYS = ("X", "scale", "mean", "inv_std", "bias", "D", "D2", "Y", "Z", "out", "rounded")
 """The arrays of the kernels. X is always given. Without D the output is computed, with D the gradient."""
-_KINDS = {type(None): types.none, bool: types.boolean, float: types.float64}
+_KINDS = {type(None): types.none, bool: types.boolean, int: types.int64, float: types.float64}
+_RELU6, _HARDSWISH, _ELU = range(3)
+_PIECEWISE = {"relu6": _RELU6, "hardswish": _HARDSWISH, "elu": _ELU}
+"""Activations that one kernel has, with a test for each element."""
 
 
 @numba.njit(**AS_WRITTEN)
@@ -63,7 +67,31 @@ def _sigmoids_of(t: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def _output(t: float, X: Any, relu: Any, silu: Any, gelu: Any, alpha: Any) -> float:
+def _piecewise(t: float, X: Any, piecewise: int, alpha: float) -> float:
+    if piecewise == _ELU:
+        return t if t > real(X, 0) else real(X, alpha) * math.expm1(t)
+    if piecewise == _RELU6:
+        return real(X, 0) if t <= real(X, 0) else real(X, 6) if t >= real(X, 6) else t
+    if t <= real(X, -3):
+        return real(X, 0)
+    return t if t >= real(X, 3) else t * (t + real(X, 3)) / real(X, 6)
+
+
+@numba.njit(**INLINE)
+def _piecewise_derivative(t: float, X: Any, piecewise: int, alpha: float) -> float:
+    if piecewise == _ELU:
+        return real(X, 1) if t > real(X, 0) else real(X, alpha) * math.exp(t)
+    if piecewise == _RELU6:
+        return real(X, 0) if t <= real(X, 0) or t >= real(X, 6) else real(X, 1)
+    if t < real(X, -3):
+        return real(X, 0)
+    return real(X, 1) if t > real(X, 3) else t / real(X, 3) + real(X, 0.5)
+
+
+@numba.njit(**INLINE)
+def _output(t: float, X: Any, relu: Any, silu: Any, gelu: Any, piecewise: Any, alpha: Any) -> float:
+    if piecewise is not None:
+        return _piecewise(t, X, piecewise, alpha)
     if relu is not None:
         return real(X, 0) if t <= real(X, 0) else t
     if alpha is not None:
@@ -86,7 +114,7 @@ def _derivative(t: float, X: Any, silu: Any) -> float:
 @numba.njit(**INLINE)
 def _value(
     at: int, X: Any, mu: float, gain: float, bias: float, B: Any, D: Any, D2: Any, Y: Any, Z: Any, relu: Any, silu: Any,
-    gelu: Any, alpha: Any,
+    gelu: Any, piecewise: Any, alpha: Any,
 ) -> float:  # fmt: skip
     """For one element; `bias` is used if there is B."""
     t = real(X, 0)
@@ -95,12 +123,14 @@ def _value(
     if D is None:
         if Z is not None:
             t += load(Z, at)
-        return _output(t, X, relu, silu, gelu, alpha)
+        return _output(t, X, relu, silu, gelu, piecewise, alpha)
     d = load(D, at)
     if D2 is not None:
         d += load(D2, at)
     if Y is not None:
         t = load(Y, at)
+    if piecewise is not None:
+        return d * _piecewise_derivative(t, X, piecewise, alpha)
     if silu is not None:
         return d * _derivative(t, X, silu)
     if gelu is not None:
@@ -115,8 +145,8 @@ def _value(
 @kernel
 def _planes(
     queue: Any, X: Any, scale: Any, mean: Any, inv_std: Any, B: Any, D: Any, D2: Any, Y: Any, Z: Any, out: Any,
-    rounded: Any, relu: Any, silu: Any, gelu: Any, alpha: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
-    channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
+    rounded: Any, relu: Any, silu: Any, gelu: Any, piecewise: Any, alpha: Any, channel_offsets: Any,
+    reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """For runs of elements of one channel; see runs. Missing arrays are None."""
     channels = channel_offsets.size
@@ -134,7 +164,7 @@ def _planes(
                     mu, gain = load(mean, channel), load(scale, channel) * load(inv_std, channel)
                     bias = load(B, channel)
                 for at in range(offset + begin, offset + end):
-                    value = _value(at, X, mu, gain, bias, B, D, D2, Y, Z, relu, silu, gelu, alpha)
+                    value = _value(at, X, mu, gain, bias, B, D, D2, Y, Z, relu, silu, gelu, piecewise, alpha)
                     store(target, at, value)
                     if rounded is not None:
                         store(rounded, at, value)
@@ -144,8 +174,8 @@ def _planes(
 @kernel
 def _columns(
     queue: Any, X: Any, scale: Any, mean: Any, inv_std: Any, B: Any, D: Any, D2: Any, Y: Any, Z: Any, out: Any,
-    rounded: Any, relu: Any, silu: Any, gelu: Any, alpha: Any, channel_offsets: Any, reduced_offsets: Any, length: int,
-    channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
+    rounded: Any, relu: Any, silu: Any, gelu: Any, piecewise: Any, alpha: Any, channel_offsets: Any,
+    reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int, run_per_task: int, repeats: int,
 ) -> None:  # fmt: skip
     """The same for columns, each its own channel."""
     target = destination(out, X, Z)
@@ -168,7 +198,7 @@ def _columns(
             for column in range(min(width, X.size - offset)):
                 at = offset + column
                 m, g, b = load(mu, column), load(gain, column), load(bias, column)
-                value = _value(at, X, m, g, b, B, D, D2, Y, Z, relu, silu, gelu, alpha)
+                value = _value(at, X, m, g, b, B, D, D2, Y, Z, relu, silu, gelu, piecewise, alpha)
                 store(target, at, value)
                 if rounded is not None:
                     store(rounded, at, value)
@@ -184,7 +214,8 @@ class Elements:
         self._runs = runs
         self._tasks = math.prod(runs.parts)
         flags = [True if activation == each else None for each in ("relu", "silu", "gelu")]
-        self._activation = [*flags, float(alpha) if activation == "leaky_relu" else None]
+        piecewise = _PIECEWISE.get(activation)
+        self._activation = [*flags, piecewise, float(alpha) if activation in ("leaky_relu", *_PIECEWISE) else None]
         self._compiled = (_columns if runs.columns else _planes)(
             QUEUE,
             *(kinds.get(name, types.none) for name in ARRAYS),

@@ -149,6 +149,12 @@ def activated(t: np.ndarray, activation: str) -> np.ndarray:
         return np.maximum(t, 0)
     if activation == "leaky_relu":
         return np.maximum(t, 0) + ALPHA * np.minimum(t, 0)
+    if activation == "relu6":
+        return np.clip(t, 0, 6)
+    if activation == "hardswish":
+        return t * np.clip(t + 3, 0, 6) / 6
+    if activation == "elu":
+        return np.where(t > 0, t, ALPHA * np.expm1(np.minimum(t, 0)))
     return t / (1 + np.exp(-t)) if activation == "silu" else t
 
 
@@ -158,6 +164,12 @@ def derivative(t: np.ndarray, activation: str) -> np.ndarray:
         return (~(t <= 0)).astype(np.float64)
     if activation == "leaky_relu":
         return ALPHA + (1 - ALPHA) * (t > 0)
+    if activation == "relu6":
+        return ((t > 0) & (t < 6)).astype(np.float64)
+    if activation == "hardswish":
+        return np.where(np.abs(t) < 3, t / 3 + 0.5, t > 0)
+    if activation == "elu":
+        return np.where(t > 0, 1.0, ALPHA * np.exp(np.minimum(t, 0)))
     s = 1 / (1 + np.exp(-t))
     return s * (1 + t * (1 - s))
 

@@ -195,6 +195,8 @@ class Images(Drawn):
             return functional.relu(x, inplace=True)
         if number % 5 == 1:
             return functional.leaky_relu(x, 0.2)
+        if number % 5 == 2:
+            return (functional.relu6(x), functional.hardswish(x), functional.elu(x, 0.7))[number % 3]
         return (torch.relu, functional.silu, functional.relu)[number % 3](x)
 
     def norm(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:

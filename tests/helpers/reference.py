@@ -203,6 +203,9 @@ def _batch_norm(
             "relu": np.where(t <= 0, 0.0, D),
             "leaky_relu": np.where(t > 0, D, activation_alpha * D),
             "silu": D * expit(t) * (1 + t * expit(-t)),
+            "relu6": np.where((t > 0) & (t < 6), D, 0.0),
+            "hardswish": D * np.where(np.abs(t) < 3, t / 3 + 0.5, t > 0),
+            "elu": np.where(t > 0, D, D * activation_alpha * np.exp(np.minimum(t, 0))),
         }[activation]
     sums = _batch_norm_sums(D, X, saved_mean, saved_inv_std)
     del sums["sums"]  # a message to other parts
@@ -232,8 +235,15 @@ def _batch_norm_forward(
     saved = {"saved_mean": mean, "saved_inv_std": 1 / np.sqrt(variance + epsilon) if m else np.zeros_like(mean)}
     gain, bias, shift = _per_channel(X, scale * saved["saved_inv_std"], B, mean)
     t = (X - shift) * gain + bias + (0.0 if Z is None else Z)
-    leaky_relu = np.where(t > 0, t, activation_alpha * t)
-    Y = {"none": t, "relu": np.where(t <= 0, 0.0, t), "leaky_relu": leaky_relu, "silu": t * expit(t)}[activation]
+    Y = {
+        "none": t,
+        "relu": np.where(t <= 0, 0.0, t),
+        "leaky_relu": np.where(t > 0, t, activation_alpha * t),
+        "silu": t * expit(t),
+        "relu6": np.clip(t, 0, 6),
+        "hardswish": t * np.clip(t + 3, 0, 6) / 6,
+        "elu": np.where(t > 0, t, activation_alpha * np.expm1(np.minimum(t, 0))),
+    }[activation]
     running: Gradients = {}
     new = {"running_mean": (input_mean, mean), "running_var": (input_var, variance * np.divide(m, m - unbiased))}
     for name, (old, of_batch) in new.items():

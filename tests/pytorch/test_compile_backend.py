@@ -210,6 +210,25 @@ def test_depthwise_convolutions_under_autocast_have_its_type(monkeypatch: pytest
         assert (each - exact[name]).norm() <= 2e-2 * exact[name].norm(), name
 
 
+ACTIVATIONS = {
+    "relu6": [nn.ReLU6(), nn.ReLU6(inplace=True), nn.Hardtanh(0, 6)],
+    "hardswish": [nn.Hardswish(), nn.Hardswish(inplace=True)],
+    "elu": [nn.ELU(), nn.ELU(0.4, inplace=True)],
+    "": [nn.Hardtanh(), nn.ELU(-0.5), nn.Softplus()],
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_behind_batch_norms_are_taken_with_them(name: str) -> None:
+    each = [nn.Sequential(nn.BatchNorm2d(4), activation) for activation in ACTIVATIONS[name]]
+    model = nn.Sequential(*each)
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.normal_(norm.weight, 3.0, 2.0)  # beyond where they bend
+    found, left = check(model, images(3, 4, 7, 6))
+    assert (found, left) == ({f"batch_norm + {name}" if name else "batch_norm": len(each)}, {})
+
+
 def test_what_is_no_training_is_left_alone() -> None:
     model, x = Block(4, 4, "modules"), images(2, 4, 3, 3)
     model.eval()

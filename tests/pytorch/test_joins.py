@@ -18,7 +18,7 @@ from gradkern.torch import SyncBatchNorm, accelerate
 
 pytestmark = pytest.mark.torch
 
-ACTIVATIONS = nn.ReLU, nn.SiLU, nn.LeakyReLU, nn.GELU
+ACTIVATIONS = nn.ReLU, nn.SiLU, nn.LeakyReLU, nn.GELU, nn.ReLU6, nn.Hardswish, nn.ELU
 SCRIPT = "ignore:.torch.jit.(script|trace|trace_method|script_method|load|save). is deprecated"
 
 

@@ -1,5 +1,6 @@
 """The activations of batch norms, for kernels: relu(t) is t or 0; leaky_relu(t) is t or alpha t; silu(t) is t s(t),
-s(t) = 1 / (1 + exp(-t)).
+s(t) = 1 / (1 + exp(-t)); relu6(t) is t between 0 and 6; hardswish(t) is t relu6(t + 3)/6; elu(t) is t or
+alpha (exp(t) - 1).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def activation_of(activation: str, compute: str) -> Callable[[Any], Any]:
     """The device function activate(t), of t in the type `compute`; NaN gives NaN."""
     name, ALPHA = without_alpha(activation)
     RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"
+    RELU6, HARDSWISH, ELU = name == "relu6", name == "hardswish", name == "elu"
     FLOAT = float64 if compute == "float64" else float32
     sigmoid = _sigmoid(compute)
 
@@ -34,6 +36,14 @@ def activation_of(activation: str, compute: str) -> Callable[[Any], Any]:
             return t if t > FLOAT(0) else FLOAT(ALPHA) * t
         if SILU:
             return t * sigmoid(t)
+        if RELU6:
+            return FLOAT(0) if t <= FLOAT(0) else FLOAT(6) if t >= FLOAT(6) else t
+        if HARDSWISH:
+            if t <= FLOAT(-3):
+                return FLOAT(0)
+            return t if t >= FLOAT(3) else t * (t + FLOAT(3)) * FLOAT(1 / 6)
+        if ELU:
+            return t if t > FLOAT(0) else FLOAT(ALPHA) * math.expm1(t)
         return t
 
     return activate
@@ -45,6 +55,7 @@ def derivative_of(activation: str, compute: str) -> Callable[[Any, Any], Any]:
     """
     name, ALPHA = without_alpha(activation)
     RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"
+    RELU6, HARDSWISH, ELU = name == "relu6", name == "hardswish", name == "elu"
     FLOAT = float64 if compute == "float64" else float32
     sigmoid = _sigmoid(compute)
 
@@ -57,6 +68,14 @@ def derivative_of(activation: str, compute: str) -> Callable[[Any, Any], Any]:
         if SILU:
             s = sigmoid(t)
             return d * (s * (FLOAT(1) + t * (FLOAT(1) - s)))
+        if RELU6:
+            return FLOAT(0) if t <= FLOAT(0) or t >= FLOAT(6) else d
+        if HARDSWISH:
+            if t < FLOAT(-3):
+                return FLOAT(0)
+            return d if t > FLOAT(3) else d * (t * FLOAT(1 / 3) + FLOAT(0.5))
+        if ELU:
+            return d if t > FLOAT(0) else d * (FLOAT(ALPHA) * math.exp(t))
         return d
 
     return times_derivative

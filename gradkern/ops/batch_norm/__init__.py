@@ -8,8 +8,9 @@ Channels are the second axis, with m elements each. BatchNormalization:
     running_mean = input_mean momentum + mean (1 - momentum)
     running_var = input_var momentum + variance (1 - momentum)    with unbiased=1, variance m/(m - 1)
 
-act is none, relu (0 where t + Z <= 0; NaN stays NaN), leaky_relu (activation_alpha (t + Z) where not t + Z > 0) or silu
-(t/(1 + exp(-t))). Z is an optional residual. X, Y and Z (N, C, spatial...) have type T; scale and B (C) type T1;
+act is none, relu (0 where t + Z <= 0; NaN stays NaN), leaky_relu (activation_alpha (t + Z) where not t + Z > 0), silu
+(t/(1 + exp(-t))), relu6, hardswish or elu, as PyTorch has them. Z is an optional residual.
+X, Y and Z (N, C, spatial...) have type T; scale and B (C) type T1;
 running statistics type T2, and those of the batch type U. Arithmetic is float32 (float64 for float64) and rounds once,
 at the store. The statistics are accurate for a mean far from 0, too. Running statistics are computed if they are named
 as outputs; out={"running_mean": input_mean, ...} updates them in place. For an empty batch its statistics are 0, and
@@ -23,8 +24,9 @@ BatchNormalizationGrad, with xh = (X - saved_mean) saved_inv_std:
 
 dY2 is a second gradient of Y, if Y has two users. Without an activation D is dY, or dY + dY2. relu's derivative is 0
 where Y <= 0, and leaky_relu's is activation_alpha where not Y > 0; NaN is treated as in PyTorch. Without a residual, B
-may replace Y: t is then recomputed as in the forward pass. silu's derivative needs t, and so B; it has no residual. dY,
-X, dX and the other arrays of X's shape have type T; Scale, B, dScale and dBias (C) type T1; the statistics (C) type T2.
+may replace Y: t is then recomputed as in the forward pass. The others' derivatives need t, and so B, and have no
+residual. dY, X, dX and the other arrays of X's shape have type T; Scale, B, dScale and dBias (C) type T1; the
+statistics (C) type T2.
 Arithmetic is float32 (float64 for float64). If dZ of 16 bits is requested, the other gradients may be computed from the
 rounded dZ. The statistics may be any values, not only those of X. epsilon is accepted for compatibility: saved_inv_std
 already includes it.
@@ -154,7 +156,7 @@ def _check_message(numbers: int, channels: int | None) -> None:
 
 
 def _check_activation(activation: str, names: Collection[str]) -> None:
-    """What each activation takes: relu and leaky_relu Y, or B if there is no residual; silu B."""
+    """What each activation takes: relu and leaky_relu Y, or B if there is no residual; the others B."""
     given = [name for name in ("Y", "B") if name in names]
     came = " and ".join(given) or "neither"
     if activation == "none" and given:
@@ -165,7 +167,9 @@ def _check_activation(activation: str, names: Collection[str]) -> None:
         raise ArgumentError(
             f"output dZ with activation {activation} needs input Y in place of B: B does not tell the residual"
         )
-    if activation == "silu" and given != ["B"]:
-        raise ArgumentError(f"activation silu takes input B and not input Y; came {came}")
-    if activation == "silu" and "dZ" in names:
-        raise ArgumentError("output dZ is wanted with activation silu, whose gradient has no residual")
+    if activation in ("none", *DERIVATIVE_FROM_SIGN):
+        return
+    if given != ["B"]:
+        raise ArgumentError(f"activation {activation} takes input B and not input Y; came {came}")
+    if "dZ" in names:
+        raise ArgumentError(f"output dZ is wanted with activation {activation}, whose gradient has no residual")

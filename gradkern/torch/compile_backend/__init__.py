@@ -6,7 +6,7 @@
 >>> print(gradkern.torch.report())
 
 Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
-    batch norm in training, and behind it an addition and ReLU, leaky ReLU or SiLU   batch_norm.py
+    batch norm in training, an addition and an activation behind it                  batch_norm.py
     an addition of two tensors, of two types too, and layer norm or RMSNorm of it    add_norm.py
     a linear layer, transformers' Conv1D too, and GELU                               linear_gelu.py
     norms there, however a model spells them: found by what they compute             norms.py

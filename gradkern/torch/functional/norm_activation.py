@@ -37,6 +37,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "relu": lambda t, _: functional.relu(t),
     "leaky_relu": functional.leaky_relu,
     "silu": lambda t, _: functional.silu(t),
+    "relu6": lambda t, _: functional.relu6(t),
+    "hardswish": lambda t, _: functional.hardswish(t),
+    "elu": functional.elu,
 }
 """By their names in the contract: of a tensor and alpha."""
 
@@ -49,7 +52,7 @@ def require_activation(function: str, activation: Any) -> None:
 
 
 def is_alpha(slope: float) -> bool:
-    """Whether the operators take it for leaky_relu's: the output's sign has to be the input's."""
+    """Whether the operators take it for leaky_relu's and elu's: the output's sign has to be the input's."""
     return 0 <= slope < inf
 
 
@@ -68,9 +71,9 @@ def batch_norm_act(
 ) -> Tensor:
     """activation(functional.batch_norm(input, ...) + residual), with functional.batch_norm's parameters.
 
-    activation        "none", "relu", "leaky_relu" or "silu"
+    activation        "none", "relu", "leaky_relu", "silu", "relu6", "hardswish" or "elu"
     residual          of the shape of input; None: nothing is added
-    activation_alpha  leaky_relu's slope below 0
+    activation_alpha  leaky_relu's slope below 0, and elu's factor there
 
     In training the running statistics are updated in place, as functional.batch_norm does. Under autocast too the
     result has the type of input and residual, as theirs has.
@@ -109,12 +112,14 @@ def _fits(
     alpha: float,
 ) -> bool:
     """Whether the operators compute it: on this device, of these types, with this gradient."""
-    if activation == "leaky_relu" and not is_alpha(alpha):
+    if activation in ("leaky_relu", "elu") and not is_alpha(alpha):
         return False
     if weight is None or bias is None or (running_mean is None) != (running_var is None):
         return False
-    if residual is not None and (activation == "silu" or residual.shape != x.shape or residual.dtype != x.dtype):
-        return False
+    if residual is not None:
+        joined = activation in ("none", *DERIVATIVE_FROM_SIGN)
+        if not joined or residual.shape != x.shape or residual.dtype != x.dtype:
+            return False
     types = {"T": x.dtype, "T1": weight.dtype}
     if running_mean is not None and running_var is not None:
         if running_mean.dtype != running_var.dtype:

@@ -28,7 +28,8 @@ __all__ = ["PATCHED", "Joining", "Pair", "is_patched", "joining", "pairs"]
 Tensor = torch.Tensor
 PATCHED = "a forward of its own has been put into it"
 _NORMS = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
-_ACTIVATIONS = {nn.ReLU: "relu", nn.LeakyReLU: "leaky_relu", nn.SiLU: "silu"}
+_ACTIVATIONS = {nn.ReLU: "relu", nn.LeakyReLU: "leaky_relu", nn.SiLU: "silu", nn.ReLU6: "relu6"}
+_ACTIVATIONS |= {nn.Hardswish: "hardswish", nn.ELU: "elu"}
 
 
 class Pair(NamedTuple):
@@ -174,7 +175,7 @@ def _as_one(first: Any, second: Any, x: Tensor, residual: Tensor | None = None) 
 
 
 def _train(norm: Any, activation: Any, x: Tensor, residual: Tensor | None) -> Tensor:
-    alpha = activation.negative_slope if isinstance(activation, nn.LeakyReLU) else 0.01
+    alpha = getattr(activation, "negative_slope", getattr(activation, "alpha", 0.01))
     return train_batch_norm(norm, x, _ACTIVATIONS[type(activation)], alpha, residual)
 
 

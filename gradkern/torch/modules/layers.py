@@ -186,10 +186,10 @@ class Conv3d(_Conv, nn.Conv3d):
 class _BatchNorm(Scriptable):
     """What the three batch norms share: nn.BatchNorm's forward pass around `batch_norm` and `batch_norm_act`.
 
-    activation        "none", "relu", "leaky_relu" or "silu": what comes after the norm. It is part of the module, and
-                      not a module of its own beside it, because there is nothing else that a state_dict would hold:
-                      a model's parameters and buffers keep their names when the activation moves in here.
-    activation_alpha  leaky_relu's slope below 0
+    activation        "none", "relu", "leaky_relu", "silu", "relu6", "hardswish" or "elu": what comes after the norm. It
+                      is part of the module, and not a module of its own beside it, because there is nothing else that
+                      a state_dict would hold: parameters and buffers keep their names when the activation moves in.
+    activation_alpha  leaky_relu's slope below 0, and elu's factor there
 
     Convert them by gradkern.torch.SyncBatchNorm.convert_sync_batchnorm: nn.SyncBatchNorm's leaves the activation out,
     and whatever else a subclass adds.
@@ -220,7 +220,7 @@ class _BatchNorm(Scriptable):
         return as_pytorchs(self)
 
     def extra_repr(self: Any) -> str:
-        alpha = f", activation_alpha={self.activation_alpha}" if self.activation == "leaky_relu" else ""
+        alpha = f", activation_alpha={self.activation_alpha}" if self.activation in ("leaky_relu", "elu") else ""
         own = super().extra_repr()  # pyright: ignore[reportAttributeAccessIssue]
         return f"{own}, activation={self.activation!r}{alpha}"
 

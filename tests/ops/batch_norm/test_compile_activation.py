@@ -55,6 +55,7 @@ KINDS = [
     Kind(b, f, True, "none"),
     Kind(b, f, True, "silu", (), True),
     Kind(b, f, True, "silu", ("Z",)),
+    *(Kind(b, f, True, each, (), True) for each in ("relu6", "hardswish", "elu 1.0")),
     Kind(b, f, True, "none", ("dY2",), True),
     Kind(b, f, True, LEAKY_RELU, ("Y", "dY2"), True),
     Kind(b, f, True, LEAKY_RELU, ("Z",)),

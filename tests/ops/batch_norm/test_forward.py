@@ -24,6 +24,7 @@ GRADIENTS: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("relu", ("Y",), ()),
     ("relu", ("B",), ()),
     ("silu", ("B", "dY2"), ()),
+    *((each, ("B", "dY2"), ()) for each in ("relu6", "hardswish", "elu")),
     ("none", ("dY2",), ("dZ",)),
     ("leaky_relu", ("Y", "dY2"), ("dZ",)),
     ("leaky_relu", ("B",), ()),
@@ -71,7 +72,7 @@ def upstream(given: dict[str, Any], activation: str, names: tuple[str, ...], ord
 
 @pytest.mark.parametrize("order", ["C", "channels_last"])
 @pytest.mark.parametrize(("data", "parameter"), TYPES)
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"])
 def test_an_activation_comes_after_the_residual(data: str, parameter: str, activation: str, order: str) -> None:
     given = operands(data, parameter, order)
     how = {"activation": activation, "activation_alpha": ALPHA}

@@ -4,7 +4,7 @@ disagree.
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, expm1
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,14 @@ def elements(problem: ForwardProblem, inputs: Arrays, places: Arrays) -> Arrays:
             return max(t, 0.0)
         if activation == "leaky_relu":
             return t if t > 0 else alpha * t
-        return t / (1 + exp(-t)) if activation == "silu" else t
+        others = {
+            "none": t,
+            "silu": t / (1 + exp(-t)),
+            "relu6": min(max(t, 0.0), 6.0),
+            "hardswish": t * min(max(t + 3, 0.0), 6.0) / 6,
+            "elu": t if t > 0 else alpha * expm1(t),
+        }
+        return others[activation]
 
     names = [name for name, _ in problem.wanted]
     rows = ([tuple(row) for row in each.tolist()] for each in places)

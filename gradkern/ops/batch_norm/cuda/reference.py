@@ -60,5 +60,11 @@ def _derivative(activation: str, given: dict[str, Array], xh: Array, c: int) -> 
         return ~(t <= 0)
     if name == "leaky_relu":
         return np.where(t > 0, 1.0, alpha)
+    if name == "relu6":
+        return np.where((t <= 0) | (t >= 6), 0.0, 1.0)
+    if name == "hardswish":
+        return np.where(np.abs(t) <= 3, t / 3 + 0.5, t > 0)
+    if name == "elu":
+        return np.where(t > 0, 1.0, alpha * np.exp(np.minimum(t, 0)))
     s = 1 / (1 + np.exp(-t))
     return s * (1 + t * (1 - s))

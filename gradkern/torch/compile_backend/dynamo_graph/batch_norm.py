@@ -30,7 +30,7 @@ __all__ = ["activation_of", "fuse"]
 
 
 class _Chain(NamedTuple):
-    """nodes from the batch norm on, each the only user of the one before; alpha: leaky_relu's"""
+    """nodes from the batch norm on, each the only user of the one before; alpha: leaky_relu's or elu's"""
 
     nodes: tuple[fx.Node, ...]
     residual: fx.Node | None
@@ -103,14 +103,22 @@ def _chains(node: fx.Node) -> list[_Chain]:
     return found[::-1]
 
 
+_ALPHA = {"leaky_relu": {"negative_slope": 0.01}, "elu": {"alpha": 1.0}}
+"""What activations call their alpha, and its default."""
+
+
 def activation_of(node: fx.Node | None) -> tuple[str, float] | None:
     """The name and alpha of an activation that the operator has; None for all else."""
     name = called(node)
+    if node is not None and name == "hardtanh":  # nn.ReLU6 calls it
+        call = arguments(node, "input", min_val=-1.0, max_val=1.0)
+        return ("relu6", 0.0) if (call["min_val"], call["max_val"]) == (0, 6) else None
     if node is None or name not in ACTIVATIONS:
         return None
-    if name != "leaky_relu":
+    if name not in _ALPHA:
         return name, 0.0
-    alpha = arguments(node, "input", negative_slope=0.01)["negative_slope"]
+    (parameter,) = _ALPHA[name]
+    alpha = arguments(node, "input", **_ALPHA[name])[parameter]
     return (name, float(alpha)) if isinstance(alpha, int | float) and is_alpha(alpha) else None
 
 

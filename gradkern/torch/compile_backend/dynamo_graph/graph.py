@@ -35,6 +35,10 @@ _CALLED: dict[Any, str] = {
     functional.leaky_relu: "leaky_relu",
     functional.leaky_relu_: "leaky_relu",
     functional.silu: "silu",
+    functional.hardtanh: "hardtanh",
+    functional.relu6: "relu6",
+    functional.hardswish: "hardswish",
+    functional.elu: "elu",
     functional.gelu: "gelu",
 }
 _METHODS = {"add": "add", "add_": "add_", "relu": "relu", "relu_": "relu"}
