@@ -23,7 +23,7 @@ class Counter:
     @property
     def value(self) -> int:
         self._looks += 1
-        return self.tick() - self._looks + 1 + sum([each() for each in self.others])
+        return self.tick() - self._looks + 1 + sum([each() for each in tuple(self.others)])
 
     def less(self, calls: int) -> None:
         """Take back the count of calls that were nobody's but gradkern's own."""

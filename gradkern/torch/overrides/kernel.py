@@ -148,6 +148,8 @@ class Kernel:
     def forget(self) -> None:
         """Forget every signature and its plan, and why it is inactive."""
         with self._changing:
+            for signature in self.signatures():
+                signature.by_python = "it is forgotten"
             self._table.clear()
             self._runs.clear()
             self.small = Counter()
@@ -252,6 +254,8 @@ class Kernel:
         signature.records.append(record)
         self._counts[record] = signature
         signature.taken.others.append(record.count)
+        if signature.run is None or signature.by_python:  # declined or forgotten meanwhile
+            record.withdraw()
         if record.scratch >= 0:
             native.add_stream(record)
 
@@ -294,7 +298,8 @@ class Kernel:
         """Count kinds of calls that there is no more room for, and drop their plans."""
         self.forgotten.add(signatures)
         for signature in signatures:
-            for record in signature.records:
+            signature.by_python = "it is forgotten"
+            for record in tuple(signature.records):
                 record.withdraw()
         runs = [each.run for each in signatures if each.run is not None]
         for wanted in [each for each, (run, _) in self._runs.items() if run in runs] if runs else ():

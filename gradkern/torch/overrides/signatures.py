@@ -168,7 +168,7 @@ class Signature:
     def decline(self, reason: str) -> None:
         """Leave the calls to PyTorch from now on."""
         self.reason, self.run = reason, None
-        for each in self.records:
+        for each in tuple(self.records):  # others may be forgotten at once
             each.withdraw()
 
 
