@@ -133,6 +133,23 @@ def test_both_forms_of_a_compiled_graph_train_the_same_model() -> None:
     assert all(each.ran for each in set(choice.live()) - before)
 
 
+@pytest.mark.gpu
+@pytest.mark.thorough
+def test_a_step_on_a_gpu_is_compared_and_its_kernels_are_timed() -> None:
+    model = Block().cuda()
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True})
+
+    def step() -> None:
+        model.zero_grad()
+        compiled(torch.ones(4096, 8, device="cuda")).sin().sum().backward()
+
+    gradkern.torch.tune(step, repeats=2)
+    (times,) = gradkern.torch.report().steps
+    assert times.on_device is not None
+    assert 0 < times.on_device < 10 * min(times.gradkern, times.inductor)
+    assert {each.plain for each in choice.live() if each.ran} == {times.inductor < times.gradkern}
+
+
 def test_graphs_of_open_sizes_have_one_form() -> None:
     model = Block()
     compiled = torch.compile(model, backend="gradkern", options={"gradkern": True}, dynamic=True)

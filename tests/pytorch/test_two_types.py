@@ -66,7 +66,7 @@ def step(model: nn.Module, run: Any, x: torch.Tensor, dtype: torch.dtype | None)
     model.zero_grad()
     leaf = x.detach().clone().requires_grad_()
     torch.manual_seed(1)  # of dropout
-    with torch.autocast("cpu", dtype, enabled=dtype is not None):
+    with torch.autocast(x.device.type, dtype, enabled=dtype is not None):
         y = run(leaf)
     y.float().sin().sum().backward() if dtype else y.sin().sum().backward()
     found = {f"d {name}": each.grad for name, each in model.named_parameters()} | {"y": y.detach(), "dx": leaf.grad}
@@ -117,6 +117,21 @@ def test_norms_that_others_read_in_float32_stay_so() -> None:
         assert found[name].dtype == each.dtype
         torch.testing.assert_close(found[name], each, rtol=2e-2, atol=2e-2)
     assert [each.reason for each in gradkern.torch.report().compiled] == [""]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_gpu_autocast_keeps_the_stream_in_float32(kind: str) -> None:
+    """There F.layer_norm itself goes to float32, also of a stream of 16 bits."""
+    torch.manual_seed(0)
+    model, x = Model(kind).cuda(), torch.randn(64, 5, WIDTH, device="cuda")
+    eager = step(model, model, x, HALF)
+    found = step(model, torch.compile(model, backend="gradkern", options={"gradkern": True}), x, HALF)
+    assert [each.reason for each in gradkern.torch.report().compiled] == ["", ""]
+    for name, each in eager.items():
+        assert found[name].dtype == each.dtype
+        if "dropout" not in kind:  # Inductor draws other masks
+            assert (found[name] - each).norm() <= 3e-2 * each.norm(), name
 
 
 @pytest.mark.parametrize("kind", ["layer norm, post", "rms norm"])
