@@ -350,6 +350,18 @@ def other() -> Iterator[Callable[[], Other]]:
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_the_report_says_that_another_kernel_stands_on_top(overrides: Any, other: Callable[[], Other]) -> None:
+    def said() -> list[str]:
+        return [f"{row.op} {row.signature}" for row in gradkern.torch.report() if "on top of gradkern's" in row.reason]
+
+    assert said() == []
+    above = other()
+    assert said() == ["native_layer_norm_backward every call"]
+    above.remove()
+    assert said() == []
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 def test_a_call_that_is_on_its_way_when_the_kernel_is_removed_is_answered() -> None:
     """As by another thread."""
 

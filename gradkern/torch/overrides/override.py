@@ -41,6 +41,12 @@ class Override:
     def installed(self) -> bool:
         return self._undo is not None
 
+    @property
+    def covered(self) -> bool:
+        """Whether another kernel was registered on top of this one, as PyTorch's switches for its own do."""
+        with _lock:
+            return self.installed and not self._is_on_top()
+
     def install(self) -> None:
         """Raises RuntimeError where PyTorch has no kernel of this operator at this key."""
         with _lock:

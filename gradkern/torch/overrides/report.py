@@ -121,6 +121,9 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
             if kernel.options.native and not reason:
                 by_python = next((each.by_python for each in alike if each.by_python), kernel.by_python)
             rows.append(Row(name, device, text, taken, declined, reason, *times, natively, by_python))
+        if kernel.enabled and kernel.override.covered:
+            reason = "another kernel was registered on top of gradkern's: it gets the calls that this one hands on"
+            rows.append(Row(name, device, "every call", 0, 0, reason))
         gone = kernel.forgotten
         if gone.kinds:
             what, reason = f"{gone.kinds} other kinds of calls", f"forgotten: more than {MOST} had come"
