@@ -23,6 +23,7 @@ from gradkern.torch.compile_backend.backend import register
 from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
 from gradkern.torch.functional.group_norms import group_norm, group_norm_act
+from gradkern.torch.functional.losses import cross_entropy, linear_cross_entropy
 from gradkern.torch.functional.norm_activation import batch_norm_act
 from gradkern.torch.graphs import Graphed, graphed
 from gradkern.torch.modules.acceleration import Acceleration, accelerate
@@ -33,6 +34,7 @@ from gradkern.torch.modules.layers import (
     Conv1d,
     Conv2d,
     Conv3d,
+    CrossEntropyLoss,
     GroupNorm,
     InvertibleLayerNorm,
     LayerNorm,
@@ -60,6 +62,7 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "Conv3d",
+    "CrossEntropyLoss",
     "Graphed",
     "GroupNorm",
     "InvertibleLayerNorm",
@@ -74,6 +77,7 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
+    "cross_entropy",
     "disable",
     "enable",
     "enabled",
@@ -84,6 +88,7 @@ __all__ = [
     "invertible_layer_norm",
     "is_enabled",
     "layer_norm",
+    "linear_cross_entropy",
     "linear_gelu",
     "report",
     "rms_norm",

@@ -13,6 +13,7 @@ from gradkern.torch.functional.arguments import require_least
 from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
 from gradkern.torch.functional.group_norms import group_norm_act, require_group_norm_activation, spelled_out
+from gradkern.torch.functional.losses import cross_entropy
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, batch_norm_act, require_activation
 from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 from gradkern.torch.tracers import Scriptable, as_pytorchs, traced
@@ -24,6 +25,7 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "Conv3d",
+    "CrossEntropyLoss",
     "GroupNorm",
     "InvertibleLayerNorm",
     "LayerNorm",
@@ -112,6 +114,31 @@ class InvertibleLayerNorm(Scriptable, nn.LayerNorm):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, least={self.least}"
+
+
+class CrossEntropyLoss(Scriptable, nn.CrossEntropyLoss):
+    """nn.CrossEntropyLoss with cross_entropy's z_loss and softcap."""
+
+    z_loss: float = 0.0
+    softcap: float = 0.0
+
+    def __init__(self, *args: Any, z_loss: float = 0.0, softcap: float = 0.0, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.z_loss, self.softcap = z_loss, softcap
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
+        if not isinstance(input, Tensor):
+            return traced(self, input, target)
+        return cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            z_loss=self.z_loss,
+            softcap=self.softcap,
+        )
 
 
 class LinearGELU(Scriptable, nn.Linear):
