@@ -110,6 +110,35 @@ def test_machine_code_gives_what_python_gives(name: str) -> None:
     assert (row.taken, row.declined, row.reason, row.by_python) == (3, 1, "", "")
 
 
+@pytest.mark.parametrize("weight", [True, False])
+def test_calls_of_a_backward_pass_are_answered(weight: bool) -> None:
+    """Autograd gives a weight that is not there as an undefined tensor."""
+    scale = torch.ones(8, requires_grad=True) if weight else None
+    y = x = torch.randn(5, 8, requires_grad=True)
+    for _ in range(50):
+        y = functional.layer_norm(y, (8,), scale)
+    loss = (y * torch.randn(5, 8)).sum()
+    known = [each for each in (x, scale) if each is not None]
+    gradkern.torch.disable()
+    expected = torch.autograd.grad(loss, known, retain_graph=True)
+    gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", native=True)
+    for _ in range(3):
+        for one, other in zip(torch.autograd.grad(loss, known, retain_graph=True), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    assert natively() > 3 * 50 - 4
+    assert all(len(each.records) <= 2 for each in kernel_of("native_layer_norm_backward").signatures())
+
+
+def test_calls_that_machine_code_never_recognises_are_soon_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    native = kernel_of("native_layer_norm_backward").override.native
+    assert native is not None
+    monkeypatch.setattr(native, "_key_of", lambda args, named: (1, 2, 3))
+    for _ in range(40):
+        CALLS["layer norm"]()
+    (row,) = gradkern.torch.report()
+    assert (row.taken, row.natively, row.by_python) == (39, 0, "machine code does not recognise such calls")
+
+
 def test_calls_that_differ_in_anything_are_not_taken_for_one_another() -> None:
     mean, rstd = rows(6, 1), rows(6, 1).abs() + 1
     base = {"grad": rows(6, 8), "x": rows(6, 8), "shape": [8], "weight": rows(8), "mask": [True, True, True]}

@@ -120,14 +120,21 @@ _PART: Any = {**INLINE, "forceinline": False}
 
 
 @numba.njit(**_PART)
+def _is_defined(shim: int, handle: int) -> bool:
+    """Autograd gives an optional tensor that is not there as one that is undefined."""
+    got = four_words()
+    store(got, 0, 0)
+    return call(load(shim, w.IS_DEFINED), handle, got) == 0 and load(got, 0) & 255 != 0
+
+
+@numba.njit(**_PART)
 def _describe(shim: int, handle: int, key: int, at: int, addresses: int, place: int) -> int:
     """Write a tensor's type, device, shape, strides and alignment, from `at` on; where its description ends, or -1 for
     one without memory.
     """
-    got = four_words()
-    store(got, 0, 0)
-    if call(load(shim, w.IS_DEFINED), handle, got) or load(got, 0) & 255 == 0:
+    if not _is_defined(shim, handle):
         return -1
+    got = four_words()
     store(got, 0, 0)
     store(got, 1, 0)
     store(got, 2, 0)
@@ -207,9 +214,10 @@ def _key(stack: int, block: int, key: int, addresses: int) -> int:
         if at + 2 > w.MOST_KEY:
             return 0
         if kind == 1 or kind == 3 or kind == 5:
-            store(key, at, 1 if word else 0)
+            there = word != 0 and (kind != 1 or _is_defined(shim, load(word, 0)))
+            store(key, at, 1 if there else 0)
             at += 1
-            if word == 0:
+            if not there:
                 continue
             word = load(word, 0)
             kind -= 1

@@ -239,8 +239,11 @@ class Kernel:
         device = tensors[0].device
         if signature.records and signature.records[-1].scratch >= 0 and native.add_stream(signature.records[-1]):
             return
-        if len(signature.records) == _MOST_ALIKE:
+        if signature.taught == _MOST_ALIKE:  # their addresses are aligned in as many ways, or they come and go
+            if not any(each.taken for each in signature.records):
+                signature.by_python = "machine code does not recognise such calls"
             return
+        signature.taught += 1
         try:
             with self._changing:
                 made = signature.steps(tensors, lambda tensor: native.place_of(tensor, args, named))

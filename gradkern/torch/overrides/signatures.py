@@ -129,13 +129,13 @@ class Signature:
     args     the first such call's, for a call that is only timed: each tensor is replaced by what makes one of random
              numbers; None where that cannot be
     steps    of its plan, for machine code; by_python says why there are none
-    records  of such calls that machine code answers
+    records  of such calls that machine code answers; `taught` counts those that were made
     comparison  the times of gradkern's and of PyTorch's kernels, once both are measured
     """
 
     __slots__ = (
         *("args", "by_python", "comparison", "declined", "declined_time", "description", "failure"),
-        *("key", "reason", "records", "run", "steps", "taken", "taken_time", "text"),
+        *("key", "reason", "records", "run", "steps", "taken", "taken_time", "taught", "text"),
     )
 
     def __init__(
@@ -151,6 +151,7 @@ class Signature:
         self.failure = self.by_python = ""
         self.steps: Callable[[tuple[torch.Tensor, ...], Callable[[torch.Tensor], int]], Steps] | None = None
         self.records: list[Record] = []
+        self.taught = 0
         self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None
         self.taken, self.declined = Counter(), Counter()
         self.taken_time, self.declined_time = Timer(), Timer()
