@@ -429,8 +429,18 @@ def _answered(stack: int, block: int, record: int, addresses: int) -> bool:
 
 
 @numba.njit(**_PART)
+def _is_small(stack: int, block: int) -> bool:
+    """Whether the call's second tensor has fewer bytes than any that is answered, by its elements: a look at one tensor
+    in place of all. Elements have 8 bytes at most.
+    """
+    shim, got = load(block, w.BLOCK_SHIM), four_words()
+    failed = call(load(shim, w.GET_NUMEL), load(stack, 1), got)
+    return failed != 0 or load(got, 0) < load(block, w.BLOCK_LEAST) // 8
+
+
+@numba.njit(**_PART)
 def _taken(stack: int, block: int) -> bool:
-    if load(block, w.BLOCK_ENABLED) == 0:
+    if load(block, w.BLOCK_ENABLED) == 0 or _is_small(stack, block):
         return False
     key, addresses = key_words(), address_words()
     size = _key(stack, block, key, addresses)
