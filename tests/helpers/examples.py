@@ -1,8 +1,8 @@
 """The calls that every operator is tested with: all its types on all its examples in the registry."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -69,6 +69,20 @@ def cases_with(parts: Callable[[Operator], Iterable[Part]]) -> Iterator[object]:
 def _floats(row: Mapping[str, str]) -> set[str]:
     """All types of a combination; those of indices do not count, where they are the usual one."""
     return set(row.values()) - {"int64"}
+
+
+def in_turn(kinds: Iterable[tuple[Any, ...]], types: Sequence[tuple[Any, ...]], orders: Sequence[Any]) -> list[Any]:
+    """Parameters of a test, of each kind of a kernel: the first type in every order of memory, and each other type in
+    one of them, in turn. --long has all.
+    """
+    return [
+        pytest.param(
+            *kind, *each, order, marks=() if not place or (number + place) % len(orders) == spot else pytest.mark.slow
+        )
+        for number, kind in enumerate(kinds)
+        for place, each in enumerate(types)
+        for spot, order in enumerate(orders)
+    ]
 
 
 def _is_float32(row: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.calls import message, run_any
+from helpers.examples import in_turn
 from helpers.reference import reference
 from helpers.tolerance import assert_close, assert_elements_close
 from samples import in_order
@@ -18,6 +19,7 @@ from gradkern.errors import AttributeValueError
 FORWARD, GRADIENT = "BatchNormalization", "BatchNormalizationGrad"
 ALPHA = 0.2  # not the default
 TYPES = [("float32", "float32"), ("bfloat16", "float32"), ("float64", "float64")]
+ORDERS = ["C", "channels_last"]
 GRADIENTS: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     # activation, inputs beyond those that are always given, outputs beyond the usual
     ("relu", ("Y", "dY2"), ("dZ",)),
@@ -83,11 +85,11 @@ def test_an_activation_comes_after_the_residual(data: str, parameter: str, activ
     assert_elements_close(FORWARD, "Y", found.Y, expected["Y"])
 
 
-@pytest.mark.parametrize("order", ["C", "channels_last"])
-@pytest.mark.parametrize(("data", "parameter"), TYPES)
-@pytest.mark.parametrize(("activation", "names", "outputs"), GRADIENTS)
+@pytest.mark.parametrize(
+    ("activation", "names", "outputs", "data", "parameter", "order"), in_turn(GRADIENTS, TYPES, ORDERS)
+)
 def test_gradients_go_through_the_activation(
-    data: str, parameter: str, activation: str, names: tuple[str, ...], outputs: tuple[str, ...], order: str
+    activation: str, names: tuple[str, ...], outputs: tuple[str, ...], data: str, parameter: str, order: str
 ) -> None:
     given = upstream(operands(data, parameter, order), activation, names, order)
     wanted = ("dX", "dScale", "dBias", *outputs)
