@@ -206,6 +206,26 @@ def test_what_is_not_quite_an_rms_norm_is_left(kind: str) -> None:
     assert set(left) == ({"its epsilon is no constant"} if kind == TENSOR else set())
 
 
+class TwoNorms(nn.Module):
+    """Norms of one sum, as Falcon has them for attention and MLP."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second, self.linear = first, second, nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.linear(x)
+        return x + self.first(x).sin() + self.second(x).cos()
+
+
+@pytest.mark.parametrize("kinds", [(RMSNorm, RMSNorm), (nn.LayerNorm, nn.LayerNorm), (RMSNorm, nn.LayerNorm)])
+def test_of_two_norms_of_one_sum_the_first_is_taken(kinds: Any) -> None:
+    first, second = kinds
+    taken, left = check(TwoNorms(first(8), second(8)), example())
+    assert sum(taken.values()) == 1
+    assert left == {"the sum is already computed with another norm of it": 1}
+
+
 @pytest.mark.parametrize("kind", ["a weight for all columns", "no type at the end"])
 def test_norms_without_weight_and_casts_that_change_nothing_are_taken(kind: str) -> None:
     assert check(Blocks(lambda width: RMSNorm(width, kind), nn.SiLU()), example()) == ({NORM: 2}, {})

@@ -26,7 +26,10 @@ __all__ = ["fuse"]
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be; norms of sums that cannot be are reported."""
     for norm in norms(graph):
-        if called(norm.x) in ("add", "add_"):
+        if isinstance(norm.x, fx.Node) and norm.x._erased:
+            reason = "the sum is already computed with another norm of it"
+            fusion.left(f"add + {norm.kind}", norm.end, value(norm.end), reason)
+        elif called(norm.x) in ("add", "add_"):
             fusion.take(_site(norm))
 
 
