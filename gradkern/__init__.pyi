@@ -1195,7 +1195,7 @@ def run(
     residual_grad: _T | None = None,
     *,
     groups: int,
-    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     channels_last: Literal[0, 1] = 0,
     outputs: _GroupNormGradOutput | Iterable[_GroupNormGradOutput] | None = None,
@@ -1218,8 +1218,7 @@ def run(
       sample_shift: t of each sample and channel
       residual_grad: added to dX: the gradient that comes to X past the norm, as to the sum of SkipGroupNorm
       groups: number of groups
-      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))) or
-          gelu (t Phi(t))
+      activation: as batch norm has them, and gelu (t Phi(t))
       activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
           output's sign has to be the input's. With the other activations it has no effect
       channels_last: 1: the last axis has the channels; 0: the second axis
@@ -1244,7 +1243,7 @@ def run(
     num_groups: int,
     epsilon: float = 1e-05,
     stash_type: Literal[1] = 1,
-    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _GroupNormalizationOutput | Iterable[_GroupNormalizationOutput] | None = None,
     out: Mapping[_GroupNormalizationOutput, _Array] | None = None,
@@ -1265,8 +1264,7 @@ def run(
       num_groups: number of groups
       epsilon: added to the variance
       stash_type: ONNX's number of the statistics' type; 1 is float32
-      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))) or
-          gelu (t Phi(t))
+      activation: as batch norm has them, and gelu (t Phi(t))
       activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
           output's sign has to be the input's. With the other activations it has no effect
 
@@ -1284,7 +1282,7 @@ def run(
     B: _Array,
     *,
     epsilon: float = 1e-05,
-    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _InstanceNormalizationOutput | Iterable[_InstanceNormalizationOutput] | None = None,
     out: Mapping[_InstanceNormalizationOutput, _Array] | None = None,
@@ -1301,8 +1299,7 @@ def run(
       scale: scale of each channel
       B: bias of each channel
       epsilon: added to the variance
-      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))) or
-          gelu (t Phi(t))
+      activation: as batch norm has them, and gelu (t Phi(t))
       activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
           output's sign has to be the input's. With the other activations it has no effect
 
@@ -2512,7 +2509,7 @@ def prepare(
     residual_grad: _Array | None = None,
     *,
     groups: int,
-    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     channels_last: Literal[0, 1] = 0,
     outputs: _GroupNormGradOutput | Iterable[_GroupNormGradOutput] | None = None,
@@ -2537,7 +2534,7 @@ def prepare(
     num_groups: int,
     epsilon: float = 1e-05,
     stash_type: Literal[1] = 1,
-    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _GroupNormalizationOutput | Iterable[_GroupNormalizationOutput] | None = None,
     out: Mapping[_GroupNormalizationOutput, _Array] | None = None,
@@ -2557,7 +2554,7 @@ def prepare(
     B: _Array,
     *,
     epsilon: float = 1e-05,
-    activation: Literal["none", "relu", "leaky_relu", "silu", "gelu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _InstanceNormalizationOutput | Iterable[_InstanceNormalizationOutput] | None = None,
     out: Mapping[_InstanceNormalizationOutput, _Array] | None = None,

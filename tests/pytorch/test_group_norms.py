@@ -19,6 +19,9 @@ ACTIVATIONS: dict[str, Any] = {
     "relu": functional.relu,
     "leaky_relu": lambda t: functional.leaky_relu(t, 0.2),
     "silu": functional.silu,
+    "relu6": functional.relu6,
+    "hardswish": functional.hardswish,
+    "elu": lambda t: functional.elu(t, 0.2),
     "gelu": functional.gelu,
 }
 

@@ -7,8 +7,8 @@ A sample's channels are divided into groups of C/G, with m elements each:
     Y = act((xh gamma + beta) (1 + s) + t)
 
 gamma and beta (C) are parameters of a channel; s and t (N, C), sample_scale and sample_shift, are numbers of a sample's
-channel, as the time embedding of diffusion models. Whatever is not given has no effect. act is none, relu, leaky_relu,
-silu or gelu. SkipGroupNorm normalizes S = X + skip + bias, rounded to the type of X, and gives it out.
+channel, as the time embedding of diffusion models. Whatever is not given has no effect. act is one of
+batch norm's or gelu. SkipGroupNorm normalizes S = X + skip + bias, rounded to the type of X, and gives it out.
 
 GroupNormGrad, with D = dY act'((xh gamma + beta) (1 + s) + t) and A = gamma (1 + s):
 

@@ -44,6 +44,11 @@ GATES: Mapping[str, Gate] = MappingProxyType(
         "dW of few channels": Gate(1 << 20, _LAUNCH),
         "instance_norm": Gate(1 << 18, _VOLUMES),
         **{f"instance_norm + {each}": Gate(1 << 18, _VOLUMES) for each in _ACTIVATIONS},
+        **{
+            f"{norm}{each}": Gate(1 << 20, _LAUNCH)
+            for norm in ("group_norm", "group_norm + scale and shift")
+            for each in ("", *[f" + {each}" for each in (*_ACTIVATIONS, "gelu")])
+        },
         "channels_last_3d": Gate(1 << 20, _LAUNCH),
         "linear + gelu": Gate(1 << 22, _LAUNCH),
         "causal attention": Gate(1, "a mask is read, and what it masks is computed, at any size"),

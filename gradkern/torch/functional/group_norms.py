@@ -65,9 +65,9 @@ def group_norm_act(
     """activation(functional.group_norm(input, ...) * (1 + sample_scale) + sample_shift), with functional.group_norm's
     parameters.
 
-    activation        "none", "relu", "leaky_relu", "silu" or "gelu"
+    activation        "none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu" or "gelu"
     sample_scale, sample_shift   of shape (N, C), as a time embedding's; None has no effect
-    activation_alpha  leaky_relu's slope below 0
+    activation_alpha  leaky_relu's slope below 0, or elu's alpha
 
     The result has the type and the order of memory of input, under autocast, too, where functional.group_norm widens
     it to float32.

@@ -286,8 +286,8 @@ class GroupNorm(Scriptable, nn.GroupNorm):
 
     autocast   "input": under autocast too the result has the type of the input, where nn.GroupNorm's is float32; None:
                as nn.GroupNorm
-    activation        "none", "relu", "leaky_relu", "silu" or "gelu": what comes after the norm
-    activation_alpha  leaky_relu's slope below 0
+    activation        one of group_norm_act's: what comes after the norm
+    activation_alpha  leaky_relu's slope below 0, or elu's alpha
     """
 
     activation: str = "none"

@@ -13,6 +13,7 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     channels_last_3d,
     counters,
     depthwise_conv,
+    group_norm,
     instance_norm,
     linear_gelu,
     unmatched_norms,
@@ -25,6 +26,7 @@ __all__ = ["rewrite"]
 
 _PASSES = (
     batch_norm.fuse,
+    group_norm.fuse,
     add_norm.fuse,
     linear_gelu.fuse,
     depthwise_conv.fuse,

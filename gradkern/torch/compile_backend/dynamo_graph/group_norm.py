@@ -1,0 +1,165 @@
+"""Stage 1: F.group_norm, with the scale and shift of a time embedding and the activation behind it, as one operator.
+
+PyTorch's group norm of a channels-last tensor on a GPU is not channels-last: a copy each way beside every norm. Where
+only convolutions take the result and theirs is channels-last anyway, gradkern's stays as the input is. There autocast's
+widening to float32 makes no difference either, as the convolutions round it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend.dynamo_graph.batch_norm import activation_of
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
+from gradkern.torch.compile_backend.dynamo_graph.graph import (
+    arguments,
+    called,
+    calls,
+    memory_format,
+    only_user,
+    value,
+)
+from gradkern.torch.compile_backend.dynamo_graph.instance_norm import CONVS
+from gradkern.torch.compile_backend.operators.definition import unregistered
+from gradkern.torch.compile_backend.operators.group_norm import GROUP_NORM
+from gradkern.torch.operators import new_like
+
+__all__ = ["fuse"]
+
+_NAME = "group_norm"
+_MOST_RANK = 5
+
+
+class _Chain(NamedTuple):
+    """nodes from the norm on, each the only user of the one before; scale and shift: what else they take"""
+
+    nodes: tuple[fx.Node, ...]
+    scale: fx.Node | None = None
+    shift: fx.Node | None = None
+    activation: str = "none"
+    alpha: float = 0.0
+
+    @property
+    def fusion(self) -> str:
+        behind = "scale and shift" if self.scale is not None else ""
+        return " + ".join(filter(None, (_NAME, behind, self.activation.replace("none", ""))))
+
+
+def fuse(graph: fx.Graph, fusion: Fusion) -> None:
+    """Rewrite what can be; whatever is found is reported."""
+    for node in calls(graph, functional.group_norm, torch.group_norm):
+        call = arguments(node, "input", "num_groups", weight=None, bias=None, eps=1e-5)
+        x, reason = value(call["input"]), _reason(node, call)
+        if reason or x is None:
+            fusion.left(_NAME, node, x, reason)
+            continue
+        fusion.take(*[_site(chain, call, x) for chain in [*_chains(node)][::-1]])
+
+
+def _reason(node: fx.Node, call: dict[str, Any]) -> str:
+    """Why gradkern does not compute the norm; "" if it does."""
+    x, y = value(call["input"]), value(node)
+    if x is None or y is None:
+        return "its input is no tensor of the graph"
+    if not isinstance(call["num_groups"], int) or not isinstance(call["eps"], float):
+        return "its epsilon is no constant"
+    if not y.requires_grad:
+        return "no gradient of it is wanted"
+    if not 2 <= x.dim() <= _MOST_RANK or memory_format(x) is None:
+        return "its input is neither contiguous nor channels last"
+    parameters = [value(call[name]) for name in ("weight", "bias")]
+    types = {each.dtype for each in parameters if each is not None} or {torch.promote_types(x.dtype, torch.float32)}
+    if (parameters[0] is None) != (parameters[1] is None) or len(types) > 1:
+        return "its types differ"
+    return unregistered("GroupNormalization", x.device, T=x.dtype, M=types.pop())
+
+
+def _chains(node: fx.Node) -> Iterator[_Chain]:
+    """What may be one operator, the shortest first."""
+    for chain in filter(None, (_Chain((node,)), _scaled(node))):
+        yield chain
+        after = only_user(chain.nodes[-1])
+        activation = ("gelu", 0.0) if _is_exact_gelu(after) else activation_of(after)
+        if after is not None and activation is not None:
+            yield chain._replace(nodes=(*chain.nodes, after), activation=activation[0], alpha=activation[1])
+
+
+def _is_exact_gelu(node: fx.Node | None) -> bool:
+    return node is not None and called(node) == "gelu" and arguments(node, "input").get("approximate", "none") == "none"
+
+
+def _scaled(node: fx.Node) -> _Chain | None:
+    """The norm's output times 1 + s, plus t; s and t have a number for each channel of each sample."""
+    product = only_user(node)
+    total = None if product is None else only_user(product)
+    if product is None or total is None or product.target not in (operator.mul, torch.mul) or called(total) != "add":
+        return None
+    factor, shift = _other(product, node), _other(total, product)
+    if factor is None or shift is None or called(factor) != "add" or len(factor.args) != 2 or factor.kwargs:
+        return None
+    scales = [each for each in factor.args if each != 1]
+    whole = value(node)
+    if whole is None or len(scales) != 1:
+        return None
+    shape = (*whole.shape[:2], *(1,) * (whole.dim() - 2))
+    found = [value(each) for each in (scales[0], shift)]
+    if any(each is None or tuple(each.shape) != shape for each in found):
+        return None
+    return _Chain((node, product, total), scales[0], shift)
+
+
+def _other(node: fx.Node, one: fx.Node) -> fx.Node | None:
+    """The other argument of a call with two."""
+    others = [each for each in node.args if each is not one]
+    return others[0] if len(node.args) == 2 and not node.kwargs and isinstance(others[0], fx.Node) else None
+
+
+def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
+    """The chain as one operator in the place of its last call."""
+    last, of_sample = chain.nodes[-1], [chain.scale, chain.shift]
+    tensors = [call[name] for name in ("input", "weight", "bias")]
+    y = value(last)
+    rounded = _is_rounded_by_convolutions(last, x)
+    if y is None or (y.dtype != x.dtype and not rounded):
+        return Site(chain.fusion, chain.nodes[0], x, reason="its result is wider than its input")
+
+    def make(graph: fx.Graph) -> Sequence[fx.Node]:
+        flat = [None if each is None else graph.call_method("flatten", (each, 1)) for each in of_sample]
+        flat = [each and graph.call_method("to", (each, x.dtype)) for each in flat]
+        how = call["num_groups"], call["eps"], chain.activation, chain.alpha
+        made = graph.call_function(GROUP_NORM, (*tensors, *flat, *how))
+        return [graph.call_function(operator.getitem, (made, 0))]
+
+    return Site(
+        chain.fusion,
+        chain.nodes[0],
+        x,
+        nodes=chain.nodes,
+        make=make,
+        results={last: y if rounded else new_like(x)},
+        reads=[*tensors, *of_sample],
+        saves=[*tensors, *of_sample],
+    )
+
+
+def _is_rounded_by_convolutions(node: fx.Node, x: torch.Tensor) -> bool:
+    """Whether only convolutions take it, through dropout or not, in the type of x, and give what eager's would have
+    been whatever the order of their input is.
+    """
+    expected = x.dtype, memory_format(x)
+
+    def fits(user: fx.Node) -> bool:
+        found = value(user)
+        if found is None or user.args[:1] != (node,):
+            return False
+        if user.target is functional.dropout:
+            return _is_rounded_by_convolutions(user, x)
+        return user.target in CONVS and (found.dtype, memory_format(found)) == expected
+
+    return bool(node.users) and all(map(fits, node.users))
