@@ -12,6 +12,7 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     causal_attention,
     channels_last_3d,
     counters,
+    cross_entropy,
     depthwise_conv,
     group_norm,
     instance_norm,
@@ -31,6 +32,7 @@ _PASSES = (
     linear_gelu.fuse,
     depthwise_conv.fuse,
     causal_attention.fuse,
+    cross_entropy.fuse,
     counters.fuse,
 )
 """In this order. A pass finds what may be one operator, and Fusion.take proves, replaces and reports it."""
