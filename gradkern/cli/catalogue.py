@@ -1,4 +1,5 @@
-"""The calls that a pack has kernels for: sizes of known models, in the form of `gradkern warmup --calls`.
+"""The calls that a pack has kernels for: sizes of known models, and the registry's benchmarks of all operators without
+such, in the form of `gradkern warmup --calls`.
 
 It lists calls and no kernels: only the planner decides the kernels of a call on a GPU. What is not here is compiled
 when it is first needed.
@@ -9,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
+
+from gradkern.contract import registry
+from gradkern.contract.schema import Operator
 
 __all__ = ["calls"]
 
@@ -28,8 +32,6 @@ HIDDEN = (
 """Columns of GELU: what follows the first linear layer of a transformer's block."""
 KEYS = (49, 64, 128, 196, 197, 256, 384, 512, 577, 768, 1000, 1024, 1500, 2048, 4096)
 """Columns of softmax: keys that a query attends to, and classes."""
-CLASSES = (10, 100, 1000, 32000, 32128, 50257, 50304, 128256, 151936)
-"""Columns of losses: classes of images, and vocabularies."""
 FEW, MANY = 64, 8192
 """Rows: few, as of pooled features, and many. Kernels differ where a GPU has more multiprocessors than rows."""
 
@@ -72,10 +74,31 @@ Call = dict[str, Any]
 
 def calls() -> Iterator[Call]:
     """All of them. Calls that share a kernel cost nothing more: it is compiled once."""
+    listed: set[str] = set()
+    for call in _of_models():
+        listed.add(call["op"])
+        yield call
+    for name, operator in registry.operators().items():
+        if "cuda" in operator.providers and name not in listed:
+            yield from _of_registry(name, operator)
+
+
+def _of_registry(name: str, operator: Operator) -> Iterator[Call]:
+    """The benchmarks of an operator that has no sizes here."""
+    for example in operator.benchmarks:
+        sizes, attributes = (
+            {key: list(value) if isinstance(value, tuple) else value for key, value in each.items()}
+            for each in (example.axes, example.attributes)
+        )
+        for data in operator.data_types:
+            if data in ("float32", *HALF):
+                yield {"op": name, "axes": sizes, "types": data, "attributes": attributes}
+
+
+def _of_models() -> Iterator[Call]:
     yield from _layer_norms()
     yield from _gelus()
     yield from _softmaxes()
-    yield from _losses()
     yield from _batch_norms()
     yield from _convolutions()
 
@@ -130,19 +153,6 @@ def _softmaxes() -> Iterator[Call]:
             for columns in KEYS:
                 axes = {"rows": [MANY], "columns": [columns]}
                 yield {"op": name, "axes": axes, "types": {"G": data, "T": data}}
-
-
-def _losses() -> Iterator[Call]:
-    """Of classifiers and of language models, a token or an image a row."""
-    for data in ("float32", *HALF):
-        for classes in CLASSES:
-            axes: dict[str, Any] = {"rows": [MANY], "C": classes}
-            for name in ("SoftmaxCrossEntropy", "SparseSoftmaxCrossEntropy"):
-                yield from ({"op": each, "axes": axes, "types": data} for each in (name, f"{name}Grad"))
-            axes = {"N": MANY, "C": classes, "spatial": []}
-            for name in ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossInternal"):
-                yield from ({"op": each, "axes": axes, "types": data} for each in (name, f"{name}Grad"))
-            yield {"op": "CrossEntropy", "axes": axes, "types": data}
 
 
 def _batch_norms() -> Iterator[Call]:
