@@ -1460,7 +1460,7 @@ def run(
     z_loss: float = 0.0,
     softcap: float = 0.0,
     empty: Literal["zero", "nan"] = "zero",
-    logits_bytes: int = 536870912,
+    logits_bytes: int = 1073741824,
     outputs: _LinearCrossEntropyOutput | Iterable[_LinearCrossEntropyOutput] | None = None,
     out: Mapping[_LinearCrossEntropyOutput, _Array] | None = None,
     provider: str | None = None,
@@ -1485,7 +1485,8 @@ def run(
           the rest
       softcap: the logits are softcap tanh(X W^T / softcap); 0: without
       empty: mean loss where no row counts: zero as in ONNX Runtime, nan as in PyTorch
-      logits_bytes: bytes of logits in memory at a time, or those of 1024 rows where these are more
+      logits_bytes: bytes of logits in memory at a time, or those of 1024 rows where these are more; all, where they
+          are less than sums of dW over parts besides
 
     Returns
       loss: the loss; with reduction none, of each row
@@ -2663,7 +2664,7 @@ def prepare(
     z_loss: float = 0.0,
     softcap: float = 0.0,
     empty: Literal["zero", "nan"] = "zero",
-    logits_bytes: int = 536870912,
+    logits_bytes: int = 1073741824,
     outputs: _LinearCrossEntropyOutput | Iterable[_LinearCrossEntropyOutput] | None = None,
     out: Mapping[_LinearCrossEntropyOutput, _Array] | None = None,
     provider: str | None = None,

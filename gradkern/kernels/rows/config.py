@@ -18,6 +18,9 @@ _MOST_THREADS = 384  # of a block: two blocks on a multiprocessor take turns to 
 _MOST_THREADS_OF_CLUSTERS = 512  # the same for rows that fit in no other config
 _SMALL_BLOCK = 128  # threads of blocks that have several rows
 _REGISTERS = 65536  # of a multiprocessor
+_SHARED_MEMORY = 228 << 10  # of one of compute capability 9.0 or 10.0
+_STAGED_VECTORS = 16  # of a thread, in shared memory
+_LEAST_STAGED = 2500  # vectors of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[R
         lanes, each = _part_of_warp(problem)
         yield _of_rows(problem, lanes, _SMALL_BLOCK // lanes, each)
         return
+    yield from _staged(problem, capability)
     clusters = (1, 2, 4, 8) if capability >= (9, 0) else (1,)
     ways = [
         *((cluster, most, _MOST_THREADS) for cluster in clusters),
@@ -140,6 +144,25 @@ def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[R
     # Read twice, the second time from the L2 cache: as few blocks run at a time as there are multiprocessors.
     threads = 1024 if _registers(problem) <= 80 else 512
     yield replace(_of_rows(problem, threads, 1, max(1, most * 3 // 4), clusters[-1]), held=False)
+
+
+def _staged(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsConfig]:
+    """Wide rows of one array that are reduced twice: the threads wait for each other two times, and blocks whose rows
+    are in shared memory are more than those that keep theirs in registers. From 16 vectors of a thread on they read
+    enough at a time; rows of fewer vectors were faster in registers (on an H100).
+    """
+    types = problem.types
+    whole = len(types.inputs) == 1 and problem.width * _itemsize(types.inputs[0]) == VECTOR
+    if capability[0] not in (9, 10) or not whole or types.reductions < 2 or problem.vectors < _LEAST_STAGED:
+        return
+    for cluster, most in ((1, 256), (2, 256), (4, 256), (8, 256), (8, 768)):
+        lanes = round_up(-(-problem.vectors // (_STAGED_VECTORS * cluster)), 32)
+        if lanes <= most:
+            vectors = -(-problem.vectors // (lanes * cluster))
+            config = RowsConfig(problem.width, lanes, 1, vectors, cluster, shifted=problem.shifted, staged=True)
+            blocks = _SHARED_MEMORY // (config.shared_bytes(types) + 1024)  # of which the driver takes 1 KiB each
+            yield replace(config, blocks_per_processor=max(1, min(blocks, _REGISTERS // (_registers(problem) * lanes))))
+            return
 
 
 def _of_rows(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:

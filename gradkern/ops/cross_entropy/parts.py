@@ -9,8 +9,12 @@ LEAST_ROWS = 1024
 _STEP = 128  # rows of a product's tile
 
 
-def chunks(rows: int, row_bytes: int, most_bytes: int) -> list[tuple[int, int]]:
-    """Begin and end of each part: as few and as equal as whole tiles allow."""
+def chunks(rows: int, row_bytes: int, most_bytes: int, sum_bytes: int = 0) -> list[tuple[int, int]]:
+    """Begin and end of each part: as few and as equal as whole tiles allow. One part needs no sums of gradients over
+    parts, and may have the memory of these, too.
+    """
+    if rows * row_bytes <= most_bytes + sum_bytes:
+        return [(0, rows)]
     most = max(LEAST_ROWS, most_bytes // max(1, row_bytes))
     parts = -(-rows // most)
     each = -(-rows // parts) if parts else 0
@@ -19,6 +23,8 @@ def chunks(rows: int, row_bytes: int, most_bytes: int) -> list[tuple[int, int]]:
 
 
 def padded(columns: int, itemsize: int) -> int:
-    """The elements from row to row of the logits: whole lines of memory, for products of unaligned rows are slow."""
+    """Elements of whole lines of memory: from row to row of the logits. Of matrices whose rows are no whole vectors
+    cuBLAS's products take six times as long.
+    """
     line = 128 // itemsize
     return -(-columns // line) * line

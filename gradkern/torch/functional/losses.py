@@ -145,7 +145,7 @@ def linear_cross_entropy(
     options: Any = None,
     z_loss: float = 0.0,
     softcap: float = 0.0,
-    logits_bytes: int = 512 << 20,
+    logits_bytes: int = 1 << 30,
 ) -> Tensor:
     """cross_entropy(linear(input, linear_weight, linear_bias), target) of labels, as functional.linear_cross_entropy is
     in PyTorch 2.13; the logits are in memory in parts.
@@ -153,7 +153,8 @@ def linear_cross_entropy(
     input          (N, in_features), or with more dimensions before the last; target has the same without the last
     options        of PyTorch's function, whose parts are chosen here by logits_bytes alone
     z_loss, softcap   as in cross_entropy
-    logits_bytes   bytes of logits in memory at a time, or those of 1024 rows where these are more
+    logits_bytes   bytes of logits in memory at a time, or those of 1024 rows where these are more; all, where they are
+                   less than sums of the weight's gradient over parts would be besides
 
     With the reductions mean and sum the forward pass makes the gradients, too, and the backward pass scales them. With
     none, and in float16, whose gradients need their scale, the backward pass computes the logits again. Gradients of

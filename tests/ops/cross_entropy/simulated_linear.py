@@ -72,6 +72,10 @@ def plans_in_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         matrix(address, Matrix(0, 0, pitch // 4, 1), count, 1, "uint32")[...] = bits
         return (0,)
 
+    def copy(target: int, source: int, size: int, _stream: int) -> tuple[int]:
+        ctypes.memmove(target, source, size)
+        return (0,)
+
     names: dict[str, Any] = {
         "device_of": lambda _call: Device(0, (9, 0), 132, 232448),
         "scratch": lambda *_: (counter.ctypes.data, buffer.address),
@@ -84,7 +88,7 @@ def plans_in_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "check": lambda answer, _doing: answer,
         "driver": SimpleNamespace(
             cuMemsetD8Async=set_memory(1), cuMemsetD16Async=set_memory(2), cuMemsetD32Async=set_memory(4),
-            cuMemsetD2D32Async=set_pairs,
+            cuMemsetD2D32Async=set_pairs, cuMemcpyDtoDAsync=copy,
         ),
     }  # fmt: skip
     for name, stand_in in names.items():

@@ -37,7 +37,7 @@ driver: Any = import_module("cuda.bindings.driver")  # it has no types
 __all__ = ["plan"]
 
 _X, _W, _LOGITS, _DX, _DW, _ONES, _DB = range(7)  # operands of the products
-_OPERANDS = ("X", "W", "logits", "dX", "dW sums", "ones", "dB sums")
+_OPERANDS = ("X", "padded W", "logits", "dX", "dW sums", "ones", "dB sums")
 _multiplying = wrapped("a matrix product")
 
 
@@ -56,6 +56,7 @@ class LinearPlan:
     moving  bytes from row to row of what a part has its own rows of
     memory  offsets in the workspace by name, behind cuBLAS's own
     ones    how many, and of which type, for sums over rows
+    padding bytes of W, and with rows of zeros behind it
     """
 
     kernel: str
@@ -68,6 +69,7 @@ class LinearPlan:
     moving: dict[str, int]
     memory: dict[str, int]
     ones: tuple[int, str]
+    padding: tuple[int, int]
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -89,6 +91,11 @@ class LinearPlan:
         at |= {name: workspace + offset for name, offset in self.memory.items()}
         at |= dict(zip(OWN, own_addresses(counter, at["own"]), strict=True))
         at.setdefault("dW sums", at.get("dW", 0))
+        at.setdefault("padded W", at["W"])
+        if at["padded W"] != at["W"]:
+            whole, all_bytes = self.padding
+            check(driver.cuMemcpyDtoDAsync(at["padded W"], at["W"], whole, stream), "copying W")
+            check(driver.cuMemsetD8Async(at["padded W"] + whole, 0, all_bytes - whole, stream), "padding W")
         own = handle(self.device.index)
         own.use(stream, workspace, workspace_bytes(self.device))
         _fill_with_ones(at.get("ones", 0), *self.ones, stream)
@@ -150,10 +157,14 @@ class _Linear:
         self._type, self._item = X.dtype.name, X.dtype.itemsize
         (self._rows, self._features), self._classes = X.shape, W.shape[0]
         self._line = padded(self._classes, self._item)
+        self._pads = self._classes * self._item % 16 > 0  # classes that W does not have, of zeros
+        self._columns = self._line if self._pads else self._classes
         self._compute = "float64" if self._type == "float64" else "float32"
-        self._chunks = chunks(self._rows, self._line * self._item, call.attributes["logits_bytes"])
+        sums = self._columns * self._features * 4 * ("dW" in call.outputs and self._type != self._compute)
+        self._chunks = chunks(self._rows, self._line * self._item, call.attributes["logits_bytes"], sums)
         self._of_rows = call.attributes["reduction"] == "none"
-        self._summed = "dW" in call.outputs and len(self._chunks) > 1 and self._type != self._compute
+        several = len(self._chunks) > 1 and self._type != self._compute
+        self._summed = "dW" in call.outputs and (several or self._pads)
 
     def plan(self) -> LinearPlan:
         call = self._call
@@ -173,17 +184,20 @@ class _Linear:
         name = f"products_of_{longest}_rows"
         ones = (longest, self._type) if "dB" in call.outputs else (0, "")
         names = (*call.inputs, *call.outputs)
+        padding = (self._classes * self._features * self._item, self._columns * self._features * self._item)
         return LinearPlan(
-            name, size, self._device, names, tuple(whole.before()), parts, tuple(after), moving, memory, ones
+            name, size, self._device, names, tuple(whole.before()), parts, tuple(after), moving, memory, ones, padding
         )  # fmt: skip
 
     def _memory(self) -> tuple[dict[str, int], int]:
         longest, call = max(end - begin for begin, end in self._chunks), self._call
         sizes = {"own": OWN_BYTES + 8 * self._rows, "logits": longest * self._line * self._item}
         if self._summed:
-            sizes["dW sums"] = self._classes * self._features * 4
+            sizes["dW sums"] = self._columns * self._features * ITEMSIZE[self._compute]
         if "dB" in call.outputs:
-            sizes |= {"ones": longest * self._item, "dB sums": self._classes * ITEMSIZE[self._compute]}
+            sizes |= {"ones": longest * self._item, "dB sums": self._columns * ITEMSIZE[self._compute]}
+        if self._pads:
+            sizes["padded W"] = self._columns * self._features * self._item
         places, at = dict[str, int](), workspace_bytes(self._device)
         for name, size in sizes.items():
             places[name] = at
@@ -225,7 +239,7 @@ class _Linear:
 
     def _logits(self, rows: int) -> Iterator[Gemm]:
         H, result = self._features, Matrix(_LOGITS, 0, self._line, 1)
-        yield from self._gemms(rows, H, self._classes, Matrix(_X, 0, H, 1), Matrix(_W, 0, 1, H), result)
+        yield from self._gemms(rows, H, self._columns, Matrix(_X, 0, H, 1), Matrix(_W, 0, 1, H), result)
 
     def _gemms(
         self, rows: int, inner: int, columns: int, left: Matrix, right: Matrix, result: Matrix,
@@ -235,7 +249,7 @@ class _Linear:
         return gemms(Product(rows, columns, inner, left, right, result, self._type, kind, accumulate=accumulate))
 
     def _gradients(self, rows: int, later: bool) -> Iterator[Gemm]:
-        H, C, line, outputs = self._features, self._classes, self._line, self._call.outputs
+        H, C, line, outputs = self._features, self._columns, self._line, self._call.outputs
         gradient = Matrix(_LOGITS, 0, line, 1)
         if "dX" in outputs:
             yield from self._gemms(rows, C, H, gradient, Matrix(_W, 0, H, 1), Matrix(_DX, 0, H, 1))
