@@ -65,6 +65,9 @@ of such models need those.
 """
 BIASES = ((96, 56), (192, 28), (384, 14), (768, 7), (128, 56), (256, 28), (512, 14), (1024, 7))
 """Channels and height of ConvNeXt's convolutions. They have a bias."""
+DIFFUSION = ((128, 64), (256, 32), (512, 16), (320, 64), (640, 32), (1280, 16), (1280, 8))
+"""Channels and height of group norms in diffusion models."""
+_DIFFUSION_BATCH = 32
 BATCH = 64
 _POOLED = 2048  # columns of pooled features, at most
 HALF = ("bfloat16", "float16")
@@ -100,6 +103,7 @@ def _of_models() -> Iterator[Call]:
     yield from _gelus()
     yield from _softmaxes()
     yield from _batch_norms()
+    yield from _group_norms()
     yield from _convolutions()
 
 
@@ -202,6 +206,22 @@ def _activated_batch_norms(axes: Mapping[str, Any], types: Mapping[str, str], sh
             "outputs": outputs,
             "strides": _last(dict.fromkeys(data, shape), types["T"]),
         }
+
+
+def _group_norms() -> Iterator[Call]:
+    """With SiLU, as diffusion models have them, in both orders; GroupNorm is the forward pass of graphs of ONNX."""
+    outputs = ["Y", "mean", "inv_std"]
+    for channels, height in DIFFUSION:
+        shape = (_DIFFUSION_BATCH, channels, height, height)
+        sizes = {"N": _DIFFUSION_BATCH, "C": channels, "spatial": [height, height]}
+        for data in ("float32", *HALF):
+            common = {"axes": sizes, "types": {"T": data, "M": "float32", "U": "float32"}}
+            forward = {"op": "GroupNormalization", "attributes": {"num_groups": 32, "activation": "silu"}}
+            yield from _orders({**common, **forward, "outputs": outputs}, ("X",), shape)
+            backward = {"op": "GroupNormGrad", "attributes": {"groups": 32, "activation": "silu"}}
+            yield from _orders({**common, **backward}, ("dY", "X"), shape)
+            yield {**common, "op": "GroupNorm", "attributes": {"groups": 32, "activation": 1}}
+            yield from _orders({**common, "op": "InstanceNormalization"}, ("input",), shape)
 
 
 def _convolutions() -> Iterator[Call]:

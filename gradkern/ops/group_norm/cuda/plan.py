@@ -61,8 +61,6 @@ def plan(call: Call) -> GroupNormPlan | EmptyPlan:
     tensors = _named({**call.inputs, **call.outputs}, call.operator)
     if tensors["X"].size == 0:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
-    if call.operator == "SkipGroupNorm":
-        raise Refusal("has no kernel for GPUs yet; add the residual, and call GroupNorm")
     for name, tensor in tensors.items():
         if name not in _DATA:
             require_flat(name, tensor)
