@@ -99,38 +99,45 @@ def take_out() -> None:
         kernel.override.remove()
 
 
-def measured(name: str, call: Callable[[], Any], device: str, count: int) -> Row:
-    """One operator."""
-    bare = Bare(name, device.upper())
+def ways_of(device: str, native: bool) -> dict[str, Callable[[], None]]:
+    """What enables each way, by its name."""
+    taken, declined = ("native", "native declined") if native else ("taken", "declined")
 
-    def enabled(native: bool, least: int) -> Callable[[], None]:
+    def enabled(least: int) -> Callable[[], None]:
         plan = "tune" if least else "now"
         return lambda: gradkern.torch.enable(devices=device, min_bytes=least, plan=plan, native=native)
 
-    by_python = {"bare": bare.install, "taken": enabled(False, 0), "declined": enabled(False, 1 << 60)}
-    natively = {"native": enabled(True, 0), "native declined": enabled(True, 1 << 60)}
+    return {"torch": take_out, taken: enabled(0), declined: enabled(1 << 60)}
+
+
+def measured(name: str, call: Callable[[], Any], device: str, count: int, native: bool) -> dict[str, list[float]]:
+    """Microseconds of a call of one operator in each block, by way."""
+    bare = Bare(name, device.upper())
+    ways = ways_of(device, native) | ({} if native else {"bare": bare.install})
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    times: dict[str, list[float]] = {way: [] for way in ("torch", *by_python, *natively)}
-    for ways in (by_python, natively):  # what is native once stays so
-        for block in range(BLOCKS + 1):
-            for way, choose in {"torch": take_out, **ways}.items():
-                choose()
-                for _ in range(5):
-                    call()
-                synchronize()
-                start = time.perf_counter()
-                for _ in range(count):
-                    call()
-                passed = time.perf_counter() - start
-                synchronize()
-                bare.remove()
-                if block:  # the first one plans
-                    times[way].append(passed / count * 1e6)
-    taken = sum(row.natively for row in gradkern.torch.report() if row.op == name)
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for block in range(BLOCKS + 1):
+        for way, choose in ways.items():
+            choose()
+            for _ in range(5):
+                call()
+            synchronize()
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            passed = time.perf_counter() - start
+            synchronize()
+            bare.remove()
+            if block:  # the first one plans
+                times[way].append(passed / count * 1e6)
     take_out()
-    for kernel in switch._kernels():
-        kernel.override.native = None
-    return {"operator": name, **{way: statistics.median(found) for way, found in times.items()}, "native calls": taken}
+    return times
+
+
+def row(name: str, by_python: dict[str, list[float]], natively: dict[str, list[float]]) -> Row:
+    times = {**natively, **by_python, "torch": by_python["torch"] + natively["torch"]}
+    answered = sum(each.natively for each in gradkern.torch.report() if each.op == name)
+    return {"operator": name, **{way: statistics.median(found) for way, found in times.items()}, "natively": answered}
 
 
 def main() -> None:
@@ -141,7 +148,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cuda":
         require_gpu(parser, "--device cpu measures the CPU")
-    rows = [measured(name, call, options.device, options.calls) for name, call in calls(options.device).items()]
+    every = calls(options.device)
+    by_python, natively = (  # what machine code has been registered for stays so: Python's turn comes first
+        {name: measured(name, call, options.device, options.calls, native) for name, call in every.items()}
+        for native in (False, True)
+    )
+    rows = [row(name, by_python[name], natively[name]) for name in every]
     print(shown(rows))
     if options.json is not None:
         results = {"machine": results_file.machine(options.device == "cuda"), "rows": rows}
