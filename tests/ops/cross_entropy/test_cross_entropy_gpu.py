@@ -186,3 +186,52 @@ def test_more_elements_than_32_bits_count() -> None:
     assert wide.grad is not None
     error = (X[part].double() - wide.grad).norm() / wide.grad.norm()
     assert float(error) < 2.2e-3
+
+
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+@pytest.mark.parametrize("sizes", [(300, 64, 1000), (1100, 32, 5003), (130, 24, 33)])
+def test_the_linear_layer_too(sizes: tuple[int, int, int], dtype: str) -> None:
+    rows, features, classes = sizes
+    random = np.random.default_rng(0)
+    labels = random.integers(0, classes, rows)
+    labels[1::3] = -100
+    given = {
+        "X": random.standard_normal((rows, features)).astype(dtype),
+        "W": (random.standard_normal((classes, features)) / 4).astype(dtype),
+        "labels": labels,
+        "B": random.standard_normal(classes).astype(dtype),
+        "weight": random.uniform(0.5, 2, classes).astype(d if dtype == d else f),
+    }
+    for options in OPTIONS:
+        rows_or_one = (rows,) if options.get("reduction") == "none" else ()
+        dY = np.asarray(random.standard_normal(rows_or_one)).astype(d if dtype == d else f)
+        inputs = {**given, "dY": dY}
+        tensors: dict[str, Any] = {name: there(each) for name, each in inputs.items()}
+        expected = reference("LinearCrossEntropy", inputs, options)
+        for logits_bytes in (0, 1 << 30):
+            found = run_any("LinearCrossEntropy", **tensors, **options, logits_bytes=logits_bytes)
+            for name, exact in expected.items():
+                got = back(getattr(found, name)).astype(d)
+                step = {b: 2.0**-8, h: 2.0**-11, f: 1e-5, d: 1e-12}[dtype]
+                assert np.linalg.norm(got - exact) <= step * np.linalg.norm(exact), (name, options, logits_bytes)
+
+
+def test_pytorchs_functions_with_our_gradients() -> None:
+    import torch
+    from torch.nn import functional
+
+    from gradkern.torch import cross_entropy, linear_cross_entropy
+
+    x = torch.randn(64, 48, device="cuda", requires_grad=True)
+    w = torch.randn(1003, 48, device="cuda", requires_grad=True)
+    labels = torch.randint(0, 1003, (64,), device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        z = functional.linear(x, w)
+        losses = cross_entropy(z, labels), linear_cross_entropy(x, w, labels), functional.cross_entropy(z, labels)
+    exact = functional.cross_entropy(functional.linear(x.double(), w.double()), labels)
+    gradients = [torch.autograd.grad(each, (x, w), retain_graph=True) for each in (*losses, exact)]
+    for loss, found in zip(losses, gradients, strict=False):
+        assert loss.dtype is torch.float32
+        torch.testing.assert_close(loss.double(), exact, rtol=1e-2, atol=1e-2)
+        for one, two in zip(found, gradients[-1], strict=True):
+            assert float((one - two).norm() / two.norm()) < 1e-2
