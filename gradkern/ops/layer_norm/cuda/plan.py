@@ -13,15 +13,7 @@ from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
-from gradkern.ops.layer_norm.cuda.row_plan import (
-    NormPlan,
-    may_align_vectors,
-    parameter_width,
-    plan_name,
-    rows_begin_within_lines,
-    source_of_rows,
-    vector_width,
-)
+from gradkern.ops.layer_norm.cuda.row_plan import NormPlan, layout_of, may_align_vectors, plan_name
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 __all__ = ["plan"]
@@ -153,16 +145,10 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
     upstream, result, branch = call.inputs["Y_grad"], call.outputs.get("X_grad"), call.outputs.get("branch_grad")
     statistic = call.inputs.get("inv_std_dev") or call.inputs["inv_std_var"]
     residual = call.inputs.get("residual_grad")
-    matrices = [data, upstream, *(each for each in (residual, result, branch) if each)]
-    steps = list(strides.values())  # in the same order
-    read = steps[: 3 if residual else 2]
-    width = vector_width(list(zip(matrices, steps, strict=True)), rows, columns)
-    aligned = all(
-        each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0
-        for each, step in zip(matrices, read, strict=False)
+    read, written = (
+        [(each, strides[name]) for name, each in arrays.items() if name in strides]
+        for arrays in (call.inputs, call.outputs)
     )
-    packed = all(step == columns * each.dtype.itemsize for each, step in zip(matrices, steps, strict=True))
-    source = source_of_rows(device, width * min(data.dtype.itemsize, upstream.dtype.itemsize))
     parameters = [each for name, each in call.inputs.items() if name in ("scale", "bias")]
     return LayerNormConfig(
         operator=call.operator,
@@ -172,17 +158,7 @@ def _types(call: Call, rows: int, columns: int, strides: dict[str, int], device:
         parameter=call.inputs["scale"].dtype.name,
         statistic=statistic.dtype.name,
         outputs=frozenset(call.outputs),
-        width=width,
-        lanes=1,
-        vectors=1,
-        groups_per_block=1,
-        scale_width=parameter_width(width, parameters),
-        source=source,
-        aligned=aligned,
-        line_aligned_stages=rows_begin_within_lines(source, read),
-        packed=packed,
-        long_rows=max(rows, 16 * columns, *steps) > 1 << 30,
-        native_bfloat16=device.capability >= (8, 0),
+        **layout_of(device, read, written, parameters, rows, columns),
         residual=residual is not None and bool({"X_grad", "X_grad_sum", "branch_grad"} & call.outputs.keys()),
         branch=branch.dtype.name if branch else "",
     )

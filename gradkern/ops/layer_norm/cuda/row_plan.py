@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device, in_turn
@@ -12,15 +12,9 @@ from gradkern.cuda.launch import Launch
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 
-__all__ = [
-    "NormPlan",
-    "may_align_vectors",
-    "parameter_width",
-    "plan_name",
-    "rows_begin_within_lines",
-    "source_of_rows",
-    "vector_width",
-]
+__all__ = ["NormPlan", "layout_of", "may_align_vectors", "plan_name"]
+
+Rows = tuple[Tensor, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +57,41 @@ def may_align_vectors(
     return alike and many and config.packed and config.source == "bulk" and size <= 4 and config.width * size < 16
 
 
-def vector_width(matrices: Collection[tuple[Tensor, int]], rows: int, columns: int) -> int:
+def layout_of(
+    device: Device, read: list[Rows], written: list[Rows], parameters: list[Tensor], rows: int, columns: int
+) -> dict[str, Any]:
+    """The fields of a config that follow from the arrays of rows, each with its bytes from row to row, and from scale,
+    bias and so on; for one thread of one block.
+    """
+    matrices = [*read, *written]
+    width = _vector_width(matrices, rows, columns)
+    starts, scale_width = min(each.alignment for each in parameters), width
+    while scale_width > 1 and starts % min(16, scale_width * parameters[0].dtype.itemsize):
+        scale_width //= 2
+    narrowest = width * min(each.dtype.itemsize for each, _ in read[:2])
+    source = "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
+    source = "bulk" if device.capability >= (9, 0) else source
+    aligned = all(
+        each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0 for each, step in read
+    )
+    return {
+        "width": width,
+        "lanes": 1,
+        "vectors": 1,
+        "groups_per_block": 1,
+        "scale_width": scale_width,
+        "source": source,
+        "aligned": aligned,
+        "line_aligned_stages": source == "bulk" and any(step % LINE for _, step in read),
+        "packed": all(step == columns * each.dtype.itemsize for each, step in matrices),
+        "long_rows": max(rows, 16 * columns, *(step for _, step in matrices)) > 1 << 30,
+        "native_bfloat16": device.capability >= (8, 0),
+    }
+
+
+def _vector_width(matrices: list[Rows], rows: int, columns: int) -> int:
     """Elements of a vector, at most 16 bytes of the widest type, such that every row is aligned to vectors and a whole
     number of them.
-
-    matrices: the arrays of rows, each with its bytes from row to row.
     """
     width = 16 // max(each.dtype.itemsize for each, _ in matrices)
     while width > 1 and not all(
@@ -78,27 +102,6 @@ def vector_width(matrices: Collection[tuple[Tensor, int]], rows: int, columns: i
     ):
         width //= 2
     return width
-
-
-def parameter_width(width: int, parameters: Iterable[Tensor]) -> int:
-    """Elements of scale, bias and so on that a thread loads at a time: `width`, or less if alignment requires."""
-    known = list(parameters)
-    starts, itemsize = min(each.alignment for each in known), known[0].dtype.itemsize
-    while width > 1 and starts % min(16, width * itemsize):
-        width //= 2
-    return width
-
-
-def source_of_rows(device: Device, narrowest: int) -> str:
-    """How rows reach a block, with vectors of at least this many bytes: see `source` of the configs."""
-    if device.capability >= (9, 0):
-        return "bulk"
-    return "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
-
-
-def rows_begin_within_lines(source: str, strides: Iterable[int]) -> bool:
-    """Whether rows with these strides, copied in bulk, are not aligned to 128-byte lines: see RowConfig."""
-    return source == "bulk" and any(each % LINE for each in strides)
 
 
 def plan_name(kind: str, config: RowConfig) -> str:

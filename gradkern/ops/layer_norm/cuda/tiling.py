@@ -215,7 +215,8 @@ def _registers(config: LayerNormConfig, small: bool) -> int:
         rest = 36 if 32 <= config.lanes <= 64 else 52 if small else 44
         if config.phase == "fused" and not config.aligned_vectors and config.per_thread <= 16 and config.sums < 3:
             rest -= 16
-    rest += 8 if ("X_grad_sum" in config.outputs or config.needs_added) and config.phase == "apply" else 0
+    added = config.needs_added and config.upstream_itemsize < config.data_itemsize
+    rest += 8 if ("X_grad_sum" in config.outputs or added) and config.phase == "apply" else 0
     return round_up(max(config.per_thread * (config.itemsize // 4) * each + rest, 64), 8)
 
 

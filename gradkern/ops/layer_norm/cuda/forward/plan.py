@@ -12,15 +12,7 @@ from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NAMES, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
-from gradkern.ops.layer_norm.cuda.row_plan import (
-    NormPlan,
-    may_align_vectors,
-    parameter_width,
-    plan_name,
-    rows_begin_within_lines,
-    source_of_rows,
-    vector_width,
-)
+from gradkern.ops.layer_norm.cuda.row_plan import NormPlan, layout_of, may_align_vectors, plan_name
 
 __all__ = ["plan"]
 
@@ -42,11 +34,10 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
 
     config = _config(call, rows, columns, strides, device)
-    end_to_end = all(stride == columns * tensors[name].dtype.itemsize for name, stride in strides.items())
     matrices = [tensors[name] for name in strides]
     narrow = config.width * config.data_itemsize < 8  # wider vectors are faster than aligned vectors with masks
     aligned_config = None
-    if end_to_end and narrow and may_align_vectors(config, matrices, device, rows, columns, _LEAST_ALIGNED):
+    if narrow and may_align_vectors(config, matrices, device, rows, columns, _LEAST_ALIGNED):
         aligned_config = replace(
             config, aligned_vectors=True, width=16 // config.data_itemsize, scale_width=1, aligned=True
         )
@@ -95,11 +86,11 @@ def _config(call: Call, rows: int, columns: int, strides: dict[str, int], device
     """All but the threads: vectors as wide as alignment allows."""
     tensors = {NAMES[name]: each for name, each in {**call.inputs, **call.outputs}.items()}
     X, Y, scale = tensors["X"], tensors.get("Y"), tensors["scale"]
-    width = vector_width([(tensors[name], stride) for name, stride in strides.items()], rows, columns)
+    read, written = (
+        [(tensors[name], strides[name]) for name in names if name in strides] for names in (("X", "skip"), ("Y", "sum"))
+    )
     parameters = [tensors[name] for name in ("scale", "bias", "shift") if name in tensors]
-    read = [(tensors[name], strides[name]) for name in ("X", "skip") if name in tensors]
     statistic = tensors.get("mean") or tensors.get("inv_std")
-    source = source_of_rows(device, width * min(each.dtype.itemsize for each, _ in read))
     return NormForwardConfig(
         operator=call.operator,
         data=X.dtype.name,
@@ -110,18 +101,5 @@ def _config(call: Call, rows: int, columns: int, strides: dict[str, int], device
         outputs=frozenset(NAMES[name] for name in call.outputs),
         biased="bias" in tensors and Y is not None,
         shifted="shift" in tensors,
-        width=width,
-        lanes=1,
-        vectors=1,
-        groups_per_block=1,
-        scale_width=parameter_width(width, parameters),
-        source=source,
-        aligned=all(
-            each.alignment % 16 == 0 and stride % 16 == 0 and columns * each.dtype.itemsize % 16 == 0
-            for each, stride in read
-        ),
-        line_aligned_stages=rows_begin_within_lines(source, [stride for _, stride in read]),
-        packed=all(stride == columns * each.dtype.itemsize for each, stride in read),
-        long_rows=max(rows, 16 * columns, *strides.values()) > 1 << 30,
-        native_bfloat16=device.capability >= (8, 0),
+        **layout_of(device, read, written, parameters, rows, columns),
     )
