@@ -25,7 +25,9 @@ def test_every_linter_is_among_the_checks() -> None:
     assert {"ruff-check", "ruff-format", "pyright", "import-linter", "readme", "stubs"} <= CHECKS.keys()
 
 
-MARKS = {"pyright": [pytest.mark.thorough, pytest.mark.torch]}  # gradkern.torch has types only where PyTorch is
+MARKS = {  # gradkern.torch has types only where PyTorch is
+    "pyright": [pytest.mark.thorough, pytest.mark.torch, pytest.mark.longest]
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in CHECKS])

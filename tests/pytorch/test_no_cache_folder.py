@@ -40,8 +40,15 @@ gradkern.torch.disable()
 """
 
 
-@pytest.mark.parametrize("before", ["", "sys.stderr.close()", "sys.stderr = type('Silent', (), {'write': len})()"])
-@pytest.mark.parametrize("folder", [None, "a" * 300])
+@pytest.mark.parametrize(
+    ("folder", "before"),
+    [
+        (None, ""),
+        ("a" * 300, ""),
+        (None, "sys.stderr.close()"),
+        ("a" * 300, "sys.stderr = type('Silent', (), {'write': len})()"),
+    ],
+)
 def test_enable_takes_calls_without_a_folder(tmp_path: Path, folder: str | None, before: str) -> None:
     environment = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
     if folder is not None:
