@@ -161,8 +161,9 @@ def _tiles_of_lines(config: GroupNormConfig, layout: Layout, groups: int) -> _Ma
 
 
 def _rows_of_planes(config: GroupNormConfig, layout: Layout, groups: int) -> _Made:
-    lanes = min(32, 1 << (-(-layout.vectors // 4) - 1).bit_length())  # 4 vectors of each, or more
-    lanes = max(lanes, min(4, 1 << (layout.vectors - 1).bit_length()))
+    # Many vectors of few threads: registers limit the blocks of a multiprocessor, and so the bytes in flight
+    lanes = min(32, 1 << (-(-layout.vectors // _MOST_VECTORS) - 1).bit_length())
+    lanes = max(lanes, min(8, 1 << (layout.vectors - 1).bit_length()))
     vectors = min(_MOST_VECTORS, -(-layout.vectors // lanes))
     parts = -(-layout.vectors // (lanes * vectors))
     teams, warps = layout.channels // groups * parts, _whole_warps(lanes)
