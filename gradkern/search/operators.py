@@ -92,4 +92,12 @@ class _Plans:
         module: Any = load(self._module)
         make = partial(module.build, call, config) if config else partial(module.plan, call)
         name = "_".join([self._name, *(f"{key}{value}" for key, value in config.items())])
-        return PlanCandidate(name, self._name, config, make)
+        return _PlanOfModule(name, self._name, config, make)
+
+
+class _PlanOfModule(PlanCandidate):
+    """Policy.kernel pins it by its plan's own name: see _pinned."""
+
+    @property
+    def kernel(self) -> str:
+        return self.name if self.alone is None else self.alone.kernel

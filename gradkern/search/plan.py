@@ -109,27 +109,29 @@ def _nothing(inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, 
 
 
 class PlanCandidate:
-    """A plan as a candidate. It takes its scratch memory itself.
+    """A plan as a candidate. It takes its scratch memory itself: `workspace` says how much; what is given is not used.
 
     origin, recipe: as of Candidate
     make            makes the plan; compiles its kernels
     """
 
     notes: frozenset[Note] = frozenset({"compiles_once"})
-    workspace = 0
 
     def __init__(self, name: str, origin: str, recipe: Mapping[str, Any], make: Callable[[], Plan]) -> None:
         self.name, self.origin, self.recipe = name, origin, recipe
+        self.workspace = 0
         self.alone: Plan | None = None
         self._make = make
 
     @property
     def kernel(self) -> str:
-        return self.name if self.alone is None else self.alone.kernel
+        """The name that Policy.kernel pins it by."""
+        return self.name
 
     def prepare(self) -> None:
         if self.alone is None:
             self.alone = self._make()
+            self.workspace = self.alone.scratch
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         if self.alone is None:

@@ -135,8 +135,8 @@ def test_a_search_knows_what_it_will_compile_before_it_begins() -> None:
 def test_without_a_search_it_is_the_first_candidates_kernel() -> None:
     (spec,) = specs({**BATCH_NORM, "policy": {"search": "default"}})
     assert spec.builder == "gradkern.kernels.channels.persistent_kernel:build"
-    pinned = specs({**BATCH_NORM, "policy": {"kernel": "streaming_2_launches"}})
-    assert len(pinned) == 2
+    pinned = specs({**BATCH_NORM, "policy": {"kernel": "streaming"}})
+    assert [each.builder for each in pinned] == ["gradkern.kernels.channels.streaming_kernel:build"]
 
 
 def test_of_a_search_that_was_made_it_is_the_winners_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_of_a_search_that_was_made_it_is_the_winners_kernel(monkeypatch: pytest.
     monkeypatch.setenv("GRADKERN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tuner, "identity", lambda index: ("a GPU", "a driver"))
     conditions = tuner.conditions(asked[0], gradkern.Policy(), real)
-    for source, recipe, kernels in (("streaming", {"launches": 2}, 2), ("cudnn", {}, 0)):
+    for source, recipe, kernels in (("streaming", {}, 1), ("cudnn", {}, 0)):
         winner = Measurement("the winner", source, "its origin", recipe, seconds=1e-6)
         store.save(SearchResult("", conditions, (winner,), (), True, 1.0))
         with dry_run(real) as dry:

@@ -19,14 +19,13 @@ from helpers.guarded import Guarded, OnDevice, described
 class Prepared:
     """A case on the device: guarded arrays, data channels-last if `last`, `offset` elements off alignment.
 
-    launches: of the streaming kernel; slices: of the persistent kernel, in its stead, and vectors if channels are last.
+    cluster_size: of the persistent kernel, in place of the streaming kernel, and vectors if channels are last.
     """
 
     def __init__(
         self,
         operands: Case | Backward,
         outputs: tuple[str, ...] = OUTPUTS,
-        launches: int = 1,
         cluster_size: int = 0,
         vectors: int = 0,
         last: bool = False,
@@ -59,7 +58,7 @@ class Prepared:
                     {"cluster_size": cluster_size, "vectors": vectors} if vectors else {"cluster_size": cluster_size}
                 )
                 activation = with_alpha(operands.attributes) if isinstance(operands, Backward) else "none"
-                self.enqueue = self.candidate(inputs, results, launches, recipe, activation)
+                self.enqueue = self.candidate(inputs, results, recipe, activation)
             else:
                 self.enqueue = self.part(inputs, results, share[2])
             self.there = {name: OnDevice(each) for name, each in self.host.items()}
@@ -68,9 +67,7 @@ class Prepared:
                 for name, each in self.out.items()
             }
 
-    def candidate(
-        self, inputs: dict[str, Tensor], results: dict[str, Tensor], launches: int, recipe: Any, activation: str
-    ) -> Any:
+    def candidate(self, inputs: dict[str, Tensor], results: dict[str, Tensor], recipe: Any, activation: str) -> Any:
         from gradkern.cuda.scratch import scratch
         from gradkern.ops.batch_norm.cuda import persistent, streaming
         from gradkern.ops.batch_norm.cuda.problem import Problem
@@ -81,7 +78,7 @@ class Prepared:
         if recipe["cluster_size"]:
             made = persistent.build(problem, self.device, recipe)
         else:
-            made = streaming.build(problem, self.device, {"launches": launches})
+            made = streaming.build(problem, self.device, {})
         made.prepare()
 
         def enqueue(read: tuple[int, ...], write: tuple[int, ...], stream: int) -> None:

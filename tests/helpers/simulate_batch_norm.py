@@ -26,14 +26,13 @@ def simulate(
     offset: int = 0,
     in_place: str = "",
     last: bool = False,
-    launches: int = 1,
     share: tuple[np.ndarray, np.ndarray, int] | None = None,
     counts: tuple[int, ...] = (),
     **config: Any,
 ) -> dict[str, np.ndarray]:
     """The results of a case, whose data is in C order or, if `last`, in channels-last order.
 
-    launches: of the two passes; share: the sums dScale and dBias, and of how many elements of a channel, from which
+    share: the sums dScale and dBias, and of how many elements of a channel, from which
     the second pass alone makes dX; counts: numbers in memory to be added up in place of that number.
     """
     X, parameter = case.inputs["X"], case.inputs["Scale"]
@@ -50,7 +49,7 @@ def simulate(
     if share is not None:
         passes = [gradient]
     elif "dX" in outputs:
-        passes = [replace(made, outputs=made.outputs - {"dX"}, totals=True), replace(gradient, backward=True)]
+        passes = [replace(made, outputs=made.outputs - {"dX"}, totals=True)]
     else:
         passes = [made]
     walks: list[Tiling] = []
@@ -92,11 +91,7 @@ def simulate(
         arguments = tuple(np.int64(numbers.get(name, 0)) for name in ARGUMENTS)
         simulated.launch(build(first, then), blocks, first.threads, 1, first.shared_bytes, arguments)
 
-    if len(passes) == 2 and launches == 1:
-        launch(passes[0], walks[0], second_pass(passes[0]))
-    else:
-        for each, found in zip(passes, walks, strict=True):
-            launch(each, found)
+    launch(passes[0], walks[0], second_pass(passes[0]) if "dX" in outputs and share is None else None)
     for guarded in (*held.values(), *totals, told, partial):
         guarded.check()
     results = {}

@@ -13,12 +13,15 @@ import pytest
 from gradkern.call import Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import KernelConfig
-from gradkern.kernels.channels import streaming_candidate as channel_candidate
 from gradkern.kernels.channels import streaming_plan
 from helpers import simulated
 from helpers.guarded import Guarded
 
 __all__ = ["addresses", "arrays", "device_in_python", "tensors"]
+
+
+_SCRATCH: list[Guarded] = []
+"""The memory that a plan has asked for; after its launch nothing around it may be written."""
 
 
 class Kernel:
@@ -57,6 +60,9 @@ class Launch:
             arguments[index] = value
         given = tuple(np.int64(each) for each in arguments)
         simulated.launch(self.kernel.function, self.grid, self.threads, 1, self.kernel.shared_bytes, given)
+        for scratch in _SCRATCH:
+            scratch.check()
+        _SCRATCH.clear()
 
 
 def device_in_python(monkeypatch: pytest.MonkeyPatch, threads: int = 256) -> Device:
@@ -67,9 +73,12 @@ def device_in_python(monkeypatch: pytest.MonkeyPatch, threads: int = 256) -> Dev
     monkeypatch.setattr(streaming_plan, "kernel_of_config", kernel_of_config)
     monkeypatch.setattr(streaming_plan, "Launch", Launch)
     monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)
-    buffer = Guarded((1 << 20,), np.uint8)
-    for module in (channel_candidate, streaming_plan):
-        monkeypatch.setattr(module, "scratch", lambda *_: (counter.ctypes.data, buffer.address))
+
+    def scratch(_device: Device, _stream: int, size: int) -> tuple[int, int]:
+        _SCRATCH.append(Guarded((size,), np.uint8))
+        return counter.ctypes.data, _SCRATCH[-1].address
+
+    monkeypatch.setattr(streaming_plan, "scratch", scratch)
     return device
 
 

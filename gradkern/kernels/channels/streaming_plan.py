@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of
@@ -31,7 +31,7 @@ _PARAMETERS = ("scale", "bias", "mean", "deviation", "scale_total", "bias_total"
 
 @dataclass(frozen=True, slots=True)
 class StreamingPlan:
-    """One launch, or one for each pass, with its scratch memory."""
+    """One launch, with its scratch memory."""
 
     REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
     kernel: str
@@ -39,32 +39,17 @@ class StreamingPlan:
     launch: Launch
     device: Device
     totals_at: tuple[int, ...] = ()  # offsets of the totals, if they are in scratch memory
-    then: Launch | None = None  # the second pass, if it is a separate launch
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        return (self.launch,) if self.then is None else (self.launch, self.then)
+        return (self.launch,)
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         counter, buffer = scratch(self.device, stream, self.scratch) if self.scratch else (0, 0)
-        if self.then is not None:
-            with in_turn:
-                self.enqueue(inputs, outputs, buffer, counter, stream)
-        elif self.totals_at:
-            self.enqueue(inputs, outputs, buffer, counter, stream)
-        else:  # the launch only
-            self.launch((*inputs, *outputs, buffer, counter), stream)
-
-    def enqueue(
-        self, inputs: tuple[int, ...], outputs: tuple[int, ...], buffer: int, counter: int, stream: int
-    ) -> None:
-        """The same with given scratch memory. For two launches the caller holds device.in_turn."""
         values = (*inputs, *outputs, buffer, counter)
         if self.totals_at:
             values += tuple(buffer + offset for offset in self.totals_at)
         self.launch(values, stream)
-        if self.then is not None:
-            self.then(values, stream)
 
 
 def plan(
@@ -73,7 +58,6 @@ def plan(
     is_channel_axis: Sequence[bool],
     epsilon: float | None,
     elements: int | None = None,
-    launches: int = 1,
     settings: Mapping[str, int] | None = None,
     message: bool = False,
     activation: str = "none",
@@ -85,7 +69,6 @@ def plan(
     epsilon          added to `deviation`, the variance; None: `deviation` is the inverse standard deviation
     elements         the number of elements of a channel's statistics; None: these are constants. If the call has
                      `counts`, the number of counts
-    launches         1 or 2, for two passes
     settings         for a batch norm's forward pass (it has no D): epsilon, momentum and correction, as bits
     message          the statistics are written as one message: mean, variance, m
     activation       as from with_alpha
@@ -104,10 +87,8 @@ def plan(
     config = _config(described, outputs, dims, epsilon, activation, device)
     config, second = _passes(config, "scale_total" in tensors, "counts" in tensors, settings is not None, elements)
     config = replace(config, message=message)
-    if launches == 1 and second is not None:
+    if second is not None:
         config = sharing_ring(config)
-    elif config.statistics:  # they do not depend on the second pass
-        config = replace(config, activation="none", operands=frozenset())
     config, tiling = choose_tiling(config, dims, device.processors, device.shared_bytes)
     given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
     adding = config.sums > 0 and not config.direct
@@ -123,15 +104,10 @@ def plan(
     first_total, total = round_up(partial, 128), round_up(dims.channels * config.itemsize, 128)
     totals_at = tuple(first_total + n * total for n in range(len(totals)))
     memory = first_total + len(totals) * total
-    if launches == 1:  # the second pass has the items of the first
-        config = with_largest_ring(config, device.shared_bytes)
-        then = replace(second_pass(config), outputs=second.outputs)
-        launch = _launch(config, tiling, device, given, adding, numbers, then)
-        return StreamingPlan(kernel, memory, launch, device, totals_at)
-    first = _launch(config, tiling, device, given, adding, numbers)
-    second, tiling = choose_tiling(second, dims, device.processors, device.shared_bytes)
-    after = _launch(second, tiling, device, given, False, numbers)
-    return StreamingPlan(f"{kernel}_then_{name_of(second, tiling)}", memory, first, device, totals_at, after)
+    config = with_largest_ring(config, device.shared_bytes)
+    then = replace(second_pass(config), outputs=second.outputs)
+    launch = _launch(config, tiling, device, given, adding, numbers, then)
+    return StreamingPlan(kernel, memory, launch, device, totals_at)
 
 
 def dimensions_of(tensors: Mapping[str, tuple[str, Tensor]], is_channel_axis: Sequence[bool]) -> Dimensions:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device import Device
 from gradkern.kernels.channels import channels_last_plan, streaming_plan
 from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
@@ -120,8 +120,8 @@ def test_a_pinned_mode_leaves_cudnn_alone(search: Search, mode: str) -> None:
 
 
 def test_a_kernel_is_pinned_by_its_name(search: Search) -> None:
-    batch_norm.plan(call(policy=Policy(kernel="streaming_2_launches")))
-    assert search.asked[0][1] == "streaming_2_launches"
+    batch_norm.plan(call(policy=Policy(kernel="streaming")))
+    assert search.asked[0][1] == "streaming"
 
 
 def test_the_key_tells_apart_all_that_the_answer_depends_on(search: Search) -> None:
@@ -148,23 +148,21 @@ def test_the_winner_runs_on_all_arrays_in_a_workspace(search: Search) -> None:
     assert plan.scratch == 100
 
 
-@pytest.mark.parametrize("launches", [1, 2])
-def test_our_kernel_takes_a_turn_only_for_two_launches(
-    search: Search, monkeypatch: pytest.MonkeyPatch, launches: int
-) -> None:
+def test_our_kernel_takes_the_scratch_memory_of_the_stream(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[Any] = []
 
     def launch(*arguments: Any) -> None:
-        launched.append((arguments, in_turn.locked()))
+        launched.append(arguments)
 
     monkeypatch.setattr(streaming_plan, "scratch", lambda device, stream, size: (77, 4096))
     problem: Any = batch_norm._task(call(), DEVICE).sources[0]
-    search.winner = streaming.build(problem.problem, DEVICE, {"launches": launches})
+    search.winner = streaming.build(problem.problem, DEVICE, {})
     each: Any = launch
-    search.winner.plan = StreamingPlan("fake", 100, each, DEVICE, then=each if launches > 1 else None)
-    search.winner.workspace = 100
-    batch_norm.plan(call())((1, 2, 3, 4, 5), (6, 7, 8), 9)
-    assert launched == [(((1, 2, 3, 4, 5, 6, 7, 8, 4096, 77), 9), launches > 1)] * launches
+    search.winner.alone = StreamingPlan("fake", 100, each, DEVICE)
+    plan = batch_norm.plan(call())
+    plan((1, 2, 3, 4, 5), (6, 7, 8), 9)
+    assert plan.kernel == "streaming"  # the name that pins it
+    assert launched == [((1, 2, 3, 4, 5, 6, 7, 8, 4096, 77), 9)]
 
 
 def test_an_empty_batch_is_not_searched(search: Search) -> None:

@@ -12,8 +12,7 @@ from helpers.reference import reference
 
 from gradkern.call import Tensor
 from gradkern.kernels.channels.activation_alpha import with_alpha
-from gradkern.ops.batch_norm.cuda import forward_reference
-from gradkern.ops.batch_norm.cuda.problem import ForwardProblem, Problem
+from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
 
 INPUTS = ("dY", "X", "Scale", "saved_mean", "saved_inv_std")
@@ -53,19 +52,6 @@ def test_gradients_behind_an_activation(activation: str, residual: bool, second:
     inputs = tuple(case.inputs[name] for name in problem.given)
     found = elements(problem, inputs, everywhere(problem.wanted))
     case.check({name: each.reshape(wanted[name].shape) for name, each in zip(problem.wanted, found, strict=True)})
-
-
-@pytest.mark.parametrize(
-    ("activation", "residual"), [("none", False), ("relu", True), ("silu", True), ("leaky_relu", True)]
-)
-def test_the_forward_pass(activation: str, residual: bool) -> None:
-    case = cases.forward((4, 3, 5, 2), "float64", running="float64", activation=activation, residual=residual)
-    given = described(case.inputs)
-    wanted = {name: given["X" if name == "Y" else "scale"] for name in case.wanted}
-    numbers = (cases.EPSILON, cases.MOMENTUM, 1.0)
-    problem = ForwardProblem(tuple(given.items()), tuple(wanted.items()), with_alpha(case.attributes), *numbers)
-    found = forward_reference.elements(problem, tuple(case.inputs.values()), everywhere(wanted))
-    case.check({name: each.reshape(wanted[name].shape) for name, each in zip(wanted, found, strict=True)})
 
 
 def described(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:

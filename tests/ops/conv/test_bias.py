@@ -63,19 +63,18 @@ def test_its_kernel_compiles_and_asks_for_scratch_memory(device: Device, last: b
     dY = np.empty((8, 28, 28, 64), dtype).transpose(0, 3, 1, 2) if last else np.empty((8, 64, 28, 28), dtype)
     (candidate,) = candidates_of(bias, problem(dY), device)
     candidate.prepare()
-    assert candidate.plan is not None
-    launched: Any = candidate.plan.launch
+    alone: Any = candidate.alone
+    launched = alone.launch
     assert launched.given == ["D", "bias_sum", "partial", "counter"]
     assert launched.compiled.spilled == 0
     assert candidate.workspace >= 64 * 4
     assert bias.build(problem(dY), device, candidate.recipe).name == candidate.name
 
 
-def test_arrays_with_gaps_and_without_elements_are_unfit(device: Device) -> None:
-    for dY in (np.empty((4, 8, 6, 6), "float32")[..., ::2], np.empty((0, 8, 6, 6), "float32")):
-        (candidate,) = candidates_of(bias, problem(dY), device)
-        with pytest.raises(Refusal):
-            candidate.prepare()
+def test_arrays_with_gaps_are_refused(device: Device) -> None:
+    (candidate,) = candidates_of(bias, problem(np.empty((4, 8, 6, 6), "float32")[..., ::2]), device)
+    with pytest.raises(Refusal):
+        candidate.prepare()
 
 
 def test_other_gradients_are_unfit(device: Device) -> None:

@@ -1,4 +1,4 @@
-"""A batch norm and its gradient, for the candidates of the CUDA provider."""
+"""A batch norm's gradient, for the candidates of the CUDA provider."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from gradkern.call import Tensor
 
-__all__ = ["ForwardProblem", "Mode", "Problem"]
+__all__ = ["Mode", "Problem"]
 
 Mode = Literal["auto", "spatial", "spatial_persistent"]
 
@@ -90,26 +90,3 @@ class Problem:
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         return tuple(self.wanted.values())
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardProblem:
-    """A batch norm: the given inputs and the wanted outputs by name, in the order of the contract. activation: as
-    from with_alpha; correction: the factor from the batch's variance to the one in the running variance.
-    """
-
-    given: tuple[tuple[str, Tensor], ...]
-    wanted: tuple[tuple[str, Tensor], ...]
-    activation: str
-    epsilon: float
-    momentum: float
-    correction: float
-
-    @property
-    def X(self) -> Tensor:
-        return dict(self.given)["X"]
-
-    @property
-    def elements(self) -> int:
-        """Elements of a channel."""
-        return self.X.size // self.X.shape[1]

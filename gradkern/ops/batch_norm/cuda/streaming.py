@@ -1,43 +1,39 @@
-"""Candidates of gradkern's own: the streaming kernel, one pass for the sums and one, in reverse order, for dX.
-
-The two passes are one launch, with a grid-wide barrier for the sums, or two launches with separate configs.
+"""The implementation of gradkern's own for every gradient: the streaming kernel, one pass for the sums and one, in
+reverse order, for dX, in one launch with a grid-wide barrier between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from gradkern.call import Call
 from gradkern.cuda.device import Device
-from gradkern.kernels.channels.streaming_candidate import StreamingCandidate
+from gradkern.kernels.channels import streaming_plan
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.policy import Policy
+from gradkern.search.plan import PlanCandidate
 
 __all__ = ["OWN_KERNELS", "build", "configs"]
 
 OWN_KERNELS = True
 
 
-def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
-    """The kernel in one launch, and, if it has two passes, in two."""
-    yield {"launches": 1}
-    if problem.dX is not None:
-        yield {"launches": 2}
+def configs(problem: Problem, device: Device) -> tuple[Mapping[str, Any], ...]:
+    """The one there is: it has nothing to say."""
+    return ({},)
 
 
-def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> StreamingCandidate:
-    """The candidate of a config."""
-    launches = config["launches"]
-    name = f"streaming_{launches}_launches" if launches > 1 else "streaming_1_launch"
-    return StreamingCandidate(
-        name,
-        "gradkern streaming",
-        config,
-        device,
-        problem.given,
-        problem.wanted,
-        NAMES,
-        problem.elements,
-        launches,
-        problem.activation,
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> PlanCandidate:
+    """The candidate. The order of all additions is fixed."""
+    on = f"cuda:{device.index}"
+    call = Call("BatchNormalizationGrad", problem.given, problem.wanted, {}, {}, frozenset(), on, Policy())
+    is_channel_axis = [axis == 1 for axis in range(len(problem.X.shape))]
+    make = partial(
+        streaming_plan.plan,
+        *(call, NAMES, is_channel_axis, None, problem.elements),
+        activation=problem.activation,
     )
+    return PlanCandidate("streaming", "gradkern streaming", {}, make)

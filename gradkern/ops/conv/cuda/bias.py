@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from gradkern.call import Refusal
+from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
-from gradkern.kernels.channels.streaming_candidate import StreamingCandidate
+from gradkern.kernels.channels import streaming_plan
 from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
+from gradkern.policy import Policy
+from gradkern.search.plan import PlanCandidate
 
 __all__ = ["OWN_KERNELS", "build", "configs"]
 
@@ -20,10 +23,12 @@ def configs(problem: Problem | BiasProblem, device: Device) -> tuple[Mapping[str
     return ({},)
 
 
-def build(problem: Problem | BiasProblem, device: Device, config: Mapping[str, Any]) -> StreamingCandidate:
+def build(problem: Problem | BiasProblem, device: Device, config: Mapping[str, Any]) -> PlanCandidate:
     """The kernel for this problem. Raises Refusal if there is none."""
     if not isinstance(problem, BiasProblem):
         raise Refusal("channel sums are dB")
-    names = {"dY": "D", "dB": "bias_sum"}
     inputs, outputs = {"dY": problem.dY}, {"dB": problem.dB}
-    return StreamingCandidate("channel_sums", "gradkern channel sums", config, device, inputs, outputs, names)
+    call = Call("ConvGrad", inputs, outputs, {}, {}, frozenset(), f"cuda:{device.index}", Policy())
+    is_channel_axis = [axis == 1 for axis in range(len(problem.dY.shape))]
+    make = partial(streaming_plan.plan, call, {"dY": "D", "dB": "bias_sum"}, is_channel_axis, None)
+    return PlanCandidate("channel_sums", "gradkern channel sums", {}, make)
