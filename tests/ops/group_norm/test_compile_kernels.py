@@ -62,5 +62,6 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: Kind, capability: tu
         compiled = made_of(spec)
         assert compiled.spilled == 0, spec.name
         assert "ld.local" not in compiled.ptx
-        if "_groups_" not in spec.name and shape != SHAPES[2][0]:
-            assert ("ld.global.v4.b32" if np.dtype(dtype).itemsize < 8 else "ld.global.v") in compiled.ptx
+        if not {"groups", "parameters"} & {*spec.name.split("_")} and shape != SHAPES[2][0]:
+            whole = "cp.async.cg.shared.global" if "_whole_" in spec.name else "ld.global.v"
+            assert whole in compiled.ptx
