@@ -1,4 +1,4 @@
-"""What every test shares: options, the places where tests are skipped, hypothesis profiles, seeded random numbers."""
+"""What every test shares: options, where tests are skipped or left out, hypothesis profiles, seeded random numbers."""
 
 from __future__ import annotations
 
@@ -45,12 +45,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The one place where markers become skips, and an order."""
-    every_kernel = config.getoption("--every-kernel") or config.getoption("--long")
+    """The one place where markers become skips, and an order. What --every-kernel and --long add is left out without
+    a word for each: thousands of cases, of which a skip takes longer than many a test.
+    """
+    left_out = {
+        "thorough": config.getoption("--quick"),
+        "every_kernel": not (config.getoption("--every-kernel") or config.getoption("--long")),
+        "slow": not config.getoption("--long"),
+    }
+    added = [marker for marker, without in left_out.items() if without]
+    deselected = [item for item in items if any(map(item.get_closest_marker, added))]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if not any(map(item.get_closest_marker, added))]
     reasons = {
         "torch": None if config.getoption("--torch") else "needs PyTorch: pytest --torch",
-        "every_kernel": None if every_kernel else "one of many alike: pytest --every-kernel",
-        "slow": None if config.getoption("--long") else "slow: pytest --long",
         "models": _missing("torchvision", "timm", "transformers") if config.getoption("--models") else "needs --models",
         "trainers": _missing("transformers", "accelerate", "lightning")
         if config.getoption("--models")
@@ -61,10 +70,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in reasons.items():
             if reason is not None and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-    if config.getoption("--quick"):
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
     for marker in ("thorough", "longest"):  # the long ones first: no worker ends alone
         items.sort(key=lambda item, marker=marker: not item.get_closest_marker(marker))
 
