@@ -42,9 +42,10 @@ What these would pass
 
     softmax's gradient          rows: inputs dY, Y; terms dY Y; map Y (dY - total). The last axis or an inner one:
                                 `plan` names the axes, the block finds the layout
-    cross entropy               rows: inputs logits; scalars label and weight, compared with `column`; two reductions,
-                                the maximum and the sum of exponentials; outputs the gradient, in place of the logits
-                                or not; results the loss. Labels of an integer type are a later step
+    cross entropy               rows: inputs logits; `scalars` reads a row's label and weight, of any type, and what the
+                                loss is divided by; two reductions, the maximum and the sum of exponentials; outputs
+                                the gradient, in place of the logits or not; results the loss (ops/cross_entropy)
+    a map with numbers of rows  rows: no reductions. The gradient of cross entropy from log probabilities
     layer norm and its gradient rows: parameters scale and bias; scalars mean and inverse deviation, or results; two
                                 reductions forward, a pair backward. Their sums over rows are a later step of this block
     a residual of two types     rows: inputs X (T) and residual (another type), outputs the sum and the norm, each of
