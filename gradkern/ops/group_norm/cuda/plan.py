@@ -121,11 +121,12 @@ def _whole(
         return None
     made = _tiles_of_lines(config, layout, groups) if layout.lines else _rows_of_planes(config, layout, groups)
     clusters = _CLUSTERS_OF_LINES if layout.lines else _CLUSTERS
-    registers = 96 if config.activation == "gelu" or config.data == "float64" else 80  # more would spill
+    many = config.activation == "gelu" or config.data == "float64"
     for limit in (_SHARED, _MOST_SHARED):
         for cluster in clusters:
             found = made(cluster) if cluster == 1 or device.capability >= (9, 0) else None
             if found is not None and found[0].shared_bytes <= min(limit, device.shared_bytes):
+                registers = 96 if many or cluster == _CLUSTERS[-1] else 80  # with fewer some are spilled
                 blocks = max(
                     1, min(device.shared_bytes // found[0].shared_bytes, 65536 // (registers * found[0].threads))
                 )
