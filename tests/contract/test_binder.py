@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("provider")
     ("name", "hint"),
     [
         ("ConvGrd", " (did you mean ConvGrad or Conv?)"),
-        ("convgrad", " (did you mean ConvGrad or Conv?)"),
-        ("BiasGeluGrad", " (did you mean BiasGeluGrad_dX or BiasGelu or BiasFastGeluGrad_dX?)"),
+        ("convgrad", " (did you mean ConvGrad or Conv or TanhGrad?)"),
+        ("BiasGeluGrad", " (did you mean BiasGeluGrad_dX or FastGeluGrad or GeluGrad?)"),
         ("Pool", ""),
         (7, ""),
         (["ConvGrad"], " (did you mean ConvGrad?)"),
@@ -105,7 +105,8 @@ def test_an_input_given_twice_is_named() -> None:
         (
             LAYER,
             "Axis",
-            "LayerNormalizationGrad: unknown argument 'Axis' (did you mean axis?); its attributes are axis",
+            "LayerNormalizationGrad: unknown argument 'Axis' (did you mean axis?); "
+            "its attributes are axis, branch_grad_type",
         ),
         (GELU, "alpha", "BiasGeluGrad_dX: unknown argument 'alpha'; its attributes are none"),
         (GELU, "dy", "BiasGeluGrad_dX: unknown argument 'dy' (did you mean dY?); its attributes are none"),

@@ -45,6 +45,8 @@ def test_the_registry_has_these_operators() -> None:
         "ConvGrad",
         "CrossEntropy",
         "DmlBatchNormalizationGrad",
+        "FastGeluGrad",
+        "GeluGrad",
         "GroupNorm",
         "GroupNormGrad",
         "GroupNormalization",
@@ -52,9 +54,13 @@ def test_the_registry_has_these_operators() -> None:
         "InvertibleLayerNormalizationGrad",
         "LayerNormalization",
         "LayerNormalizationGrad",
+        "LeakyReluGrad",
         "LinearCrossEntropy",
         "LogSoftmaxGrad",
         "LogSoftmaxGrad_13",
+        "QuickGeluGrad",
+        "ReluGrad",
+        "SigmoidGrad",
         "SimplifiedLayerNormalization",
         "SimplifiedLayerNormalizationGrad",
         "SkipGroupNorm",
@@ -70,6 +76,7 @@ def test_the_registry_has_these_operators() -> None:
         "SoftmaxGrad_13",
         "SparseSoftmaxCrossEntropy",
         "SparseSoftmaxCrossEntropyGrad",
+        "TanhGrad",
     ]
 
 

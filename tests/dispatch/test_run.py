@@ -46,7 +46,7 @@ def test_a_call_describes_itself_completely(provider: FakeProvider) -> None:
     (call,) = provider.calls
     assert list(call.inputs) == ["Y_grad", "X", "scale", "mean", "inv_std_dev"]
     assert list(call.outputs) == ["scale_grad"]
-    assert dict(call.attributes) == {"axis": 1}
+    assert dict(call.attributes) == {"axis": 1, "branch_grad_type": None}
     assert dict(call.axes) == {"rows": (6,), "columns": (40,)}
     assert call.in_place == frozenset()
     assert call.policy == gradkern.Policy(deterministic=True)

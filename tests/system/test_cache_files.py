@@ -362,7 +362,7 @@ def no_folder(
     assert kernel_for_cpus()  # nothing has to be imported any more
     monkeypatch.setattr(cache_files, "_warned", set())
     way = request.param
-    for name in ("HOME", "XDG_CACHE_HOME"):
+    for name in ("HOME", "XDG_CACHE_HOME", "GRADKERN_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     named = {
         "a long name": str(tmp_path / ("a" * 300)),
@@ -373,9 +373,7 @@ def no_folder(
         "a file": str(tmp_path / "file"),
         "a loop": str(tmp_path / "loop"),
     }.get(way)
-    if named is None:
-        monkeypatch.delenv("GRADKERN_CACHE_DIR")
-    else:
+    if named is not None:
         monkeypatch.setenv("GRADKERN_CACHE_DIR", named)
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
