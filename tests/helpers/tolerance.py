@@ -54,7 +54,7 @@ def assert_elements_close(operator: str, name: str, result: np.ndarray, referenc
     type_ = ml_dtypes.finfo(result.dtype)
     power = np.exp2(np.frexp(np.abs(reference))[1] - 1.0)  # of two, at most the element
     last_place = np.maximum(power * float(type_.eps), float(type_.smallest_subnormal))
-    row = np.abs(reference).max(axis=-1 if reference.shape[-1] >= SHORT else None, keepdims=True)
+    row = np.abs(reference).max(axis=-1 if reference.shape[-1:] >= (SHORT,) else None, keepdims=True)
     excess = np.abs(result.astype(np.float64) - reference) - (ULPS * last_place + SHARE_OF_ROW * row)
     assert excess.max() <= 0, f"{operator}.{name} {result.dtype}: an element is {excess.max():.2e} beyond its bound"
 
