@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -26,7 +28,13 @@ from gradkern.ops.conv.cuda.gemm.candidates import GemmAlgorithm
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("tools/docs/*.md"))]
 SNIPPETS = [
-    pytest.param(code, id=f"{page.stem}-{number}", marks=[pytest.mark.torch] * ("torch" in code))
+    pytest.param(
+        code,
+        id=f"{page.stem}-{number}",
+        marks=[
+            mark for word, mark in (("torch", pytest.mark.torch), ("Trainer", pytest.mark.trainers)) if word in code
+        ],
+    )
     for page in PAGES
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
 ]
@@ -58,6 +66,14 @@ batch = torch.ones(4, 8)
 def step(batch):
     model(batch).sum().backward()
 """
+BEFORE_TRAINER = """
+from helpers.models import torchvision
+
+torchvision()
+import transformers
+
+arguments = transformers.TrainingArguments(use_cpu=True, report_to=[])
+"""
 
 
 def test_the_example_runs_with_numpy_alone() -> None:
@@ -67,9 +83,11 @@ def test_the_example_runs_with_numpy_alone() -> None:
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
-def test_a_snippet_runs(code: str) -> None:
-    program = (BEFORE_TORCH if "torch" in code else BEFORE) + code
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+def test_a_snippet_runs(code: str, tmp_path: Path) -> None:
+    program = (BEFORE_TORCH if "torch" in code else BEFORE) + BEFORE_TRAINER * ("Trainer" in code) + code
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -79,7 +97,8 @@ def test_the_names_the_pages_have_of_gradkern_torch_are_there() -> None:
 
     named = {name for page in PAGES for name in re.findall(r"gradkern\.torch\.(\w+)", page.read_text(encoding="utf-8"))}
     assert {"enable", "tune", "report", "graphed", "accelerate", "SyncBatchNorm"} <= named
-    assert named <= set(gradkern.torch.__all__)
+    subpackages = {each.name for each in pkgutil.iter_modules(gradkern.torch.__path__) if each.ispkg}
+    assert named <= {*gradkern.torch.__all__, *subpackages}
 
 
 def test_the_readme_is_short() -> None:

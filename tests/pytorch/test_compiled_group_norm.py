@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -117,7 +117,7 @@ def test_the_fast_gelu_stays_behind() -> None:
 
 
 def test_a_residual_block_keeps_channels_last() -> None:
-    model = Block().to(memory_format=torch.channels_last)
+    model = cast(Any, Block()).to(memory_format=torch.channels_last)
     x = torch.randn(2, 8, 6, 6).contiguous(memory_format=torch.channels_last)
     check(model, x, torch.randn(2, 4), fusion="group_norm + silu")
     assert calls() == 2
@@ -125,7 +125,7 @@ def test_a_residual_block_keeps_channels_last() -> None:
 
 
 def test_under_autocast_what_convolutions_take_is_fused() -> None:
-    model = Block().to(memory_format=torch.channels_last)
+    model = cast(Any, Block()).to(memory_format=torch.channels_last)
     x = torch.randn(2, 8, 6, 6).contiguous(memory_format=torch.channels_last)
     twin = copy.deepcopy(model)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,12 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
+from gradkern.system import locks
+
 __all__ = ["Choice", "StepTimes", "compared", "copied", "forget_compared", "has_open_sizes", "live", "note"]
 
 _live: weakref.WeakSet[Choice] = weakref.WeakSet()
-_compiling = threading.RLock()
+_compiling = locks.reentrant_lock()
 
 
 class Choice:

@@ -105,7 +105,7 @@ def _scaled(node: fx.Node) -> _Chain | None:
         return None
     scales = [each for each in factor.args if each != 1]
     whole = value(node)
-    if whole is None or len(scales) != 1:
+    if whole is None or len(scales) != 1 or not isinstance(scales[0], fx.Node):
         return None
     shape = (*whole.shape[:2], *(1,) * (whole.dim() - 2))
     found = [value(each) for each in (scales[0], shift)]
