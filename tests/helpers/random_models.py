@@ -253,6 +253,7 @@ class Rows(Drawn):
     """Layer norms and RMSNorms of sums, linear layers and GELU."""
 
     layers = ("sum_norm", "sum_norm", "stream", "stream", "linear_gelu", "pair", "pair", "spelled", "shift", "shared")
+    layers += ("two_norms_of_one_sum",)
 
     def make(self) -> None:
         self.norms = nn.ModuleList([nn.LayerNorm(6), nn.RMSNorm(6, eps=1e-6), nn.LayerNorm(6, bias=False)])
@@ -307,6 +308,10 @@ class Rows(Drawn):
         """Parameters whose gradients are one sum, or sums over some rows."""
         x = self.linears[number % 3](x) + (self.first, self.second, self.places)[number % 3]
         return self.normed(x + self.first + kept[-1], number)
+
+    def two_norms_of_one_sum(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:
+        total = x + kept[number % len(kept)]
+        return self.normed(total, number).sin() + self.normed(total, number // 8) + total
 
     def shared(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:
         norm = self.norms[number % 3]

@@ -133,6 +133,16 @@ def test_both_forms_of_a_compiled_graph_train_the_same_model() -> None:
     assert all(each.ran for each in set(choice.live()) - before)
 
 
+@pytest.mark.thorough
+def test_the_first_step_of_a_compiled_model_may_be_tunes() -> None:
+    model = Block()
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True})
+    gradkern.torch.tune(lambda: step(model, compiled), repeats=1)
+    (times,) = gradkern.torch.report().steps
+    assert times.gradkern > 0
+    assert times.inductor > 0
+
+
 @pytest.mark.gpu
 @pytest.mark.thorough
 def test_a_step_on_a_gpu_is_compared_and_its_kernels_are_timed() -> None:

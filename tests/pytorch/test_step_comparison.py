@@ -216,11 +216,16 @@ def test_kernels_are_back_after_a_step_that_fails(monkeypatch: pytest.MonkeyPatc
         ({}, 2.0, "tune: repeats is 2.0; expected a number of steps, 0 or more"),
         ({"only_faster": False}, 2, r"tune: repeats is 2; expected 0, as nothing is left to PyTorch"),
         ({"plan": "now"}, 2, r"tune: repeats is 2; expected 0, as nothing is left to PyTorch"),
-        (None, 2, r"tune: repeats is 2; expected 0, as nothing is left to PyTorch"),
     ],
 )
 def test_repeats_that_make_no_sense_are_refused_before_a_step(options: Any, repeats: Any, message: str) -> None:
-    if options is not None:
-        gradkern.torch.enable(devices="cpu", **options)
+    gradkern.torch.enable(devices="cpu", **options)
     with pytest.raises(ArgumentError, match=f"^{message}"):
         gradkern.torch.tune(lambda: pytest.fail("a step"), repeats=repeats)
+
+
+def test_without_enable_a_step_tells_whether_a_model_is_compiled() -> None:
+    steps: list[None] = []
+    with pytest.raises(ArgumentError, match="^tune: repeats is 2; expected 0, as nothing is left to PyTorch"):
+        gradkern.torch.tune(lambda: steps.append(None), repeats=2)
+    assert len(steps) == 1

@@ -108,7 +108,9 @@ def problem_of(
     names = ", ".join(tensors)
     row = _merged([axis for n, axis in enumerate(axes) if first <= n < last and axis.size > 1])
     others = [axis for n, axis in enumerate(axes) if not first <= n < last and axis.size > 1]
-    others = _merged(sorted(others, key=lambda axis: -axis.strides[0]))
+    if not (types.scalars or types.results):  # else rows are in the order of their numbers, whatever the memory's
+        others.sort(key=lambda axis: -axis.strides[0])
+    others = _merged(others)
     items = tuple(each.dtype.itemsize for each in arrays)
     if len(row) > 1 or any(stride < 0 for axis in (*row, *others) for stride in axis.strides):
         raise Refusal(f"{names}: the elements of a row are not at one positive distance; pass contiguous copies")

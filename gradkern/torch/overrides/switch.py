@@ -182,15 +182,13 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
         raise ArgumentError(f"tune: repeats is {repeats!r}; expected a number of steps, 0 or more")
     is_compared = bool(_options) and _only_faster()
-    if repeats and not is_compared and not choice.live():
-        raise ArgumentError(
-            f"tune: repeats is {repeats!r}; expected 0, as nothing is left to PyTorch for its time unless "
-            "enable(only_faster=True, plan='tune', on_refusal='torch' or 'warn') is in force, or a model is compiled "
-            "with backend='gradkern'"
-        )
+    if repeats and _options and not is_compared and not choice.live():
+        raise _nothing_to_compare(repeats)
     forget_runs()
     recorded = RecordedStep()
     result = step()
+    if repeats and not is_compared and not choice.live():  # a model compiles in its first step, so it is known now
+        raise _nothing_to_compare(repeats)
     calls = recorded.plan()
     if repeats and is_compared:
         compare_steps(_kernels(), calls, step, repeats)
@@ -198,6 +196,14 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
         compare_graphs(step, repeats)
     synchronize()
     return result
+
+
+def _nothing_to_compare(repeats: int) -> ArgumentError:
+    return ArgumentError(
+        f"tune: repeats is {repeats!r}; expected 0, as nothing is left to PyTorch for its time unless "
+        "enable(only_faster=True, plan='tune', on_refusal='torch' or 'warn') is in force, or a model is compiled "
+        "with backend='gradkern'"
+    )
 
 
 class RecordedStep:

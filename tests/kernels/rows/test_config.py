@@ -86,6 +86,30 @@ def test_dense_arrays_need_no_copy_where_other_axes_are_one(axis: int, order: tu
     assert made.rows == int(np.prod([shape[n] for n in order[:place]]))
 
 
+@pytest.mark.parametrize("numbers", [{"scalars": (f,)}, {"results": (f,)}])
+@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_rows_with_numbers_of_their_own_are_in_the_order_of_these(
+    axis: int, order: tuple[int, ...], numbers: dict[str, tuple[str, ...]]
+) -> None:
+    """Labels, losses and statistics are in C order of the other axes, whatever order these have in memory."""
+    shape = (4, 6, 16)
+    array = dense(shape, f, order)
+    others = [n for n in range(3) if n != axis]
+    in_c_order = [place for place in order if place != axis] == others
+    if not in_c_order:
+        with pytest.raises(Refusal, match="pass contiguous copies"):
+            problem(array, array, axis=axis, types=RowsTypes("Toy", (f,), (f,), **numbers))
+        return
+    made = problem(array, array, axis=axis, types=RowsTypes("Toy", (f,), (f,), **numbers))
+    places = np.arange(made.rows)[:, None] * made.strides[0] + np.arange(max(1, made.inner)) * 4
+    first, second = others
+    expected = (
+        np.arange(shape[first])[:, None] * array.strides[first] + np.arange(shape[second]) * array.strides[second]
+    )
+    assert places.ravel().tolist() == expected.ravel().tolist()
+
+
 def test_what_fits_neither_layout_is_refused_with_the_names() -> None:
     one = Tensor(np.dtype(f), (4, 6, 16), (6 * 16 * 8, 16 * 8, 8), 16)  # every second element
     with pytest.raises(Refusal, match="array_0, array_1: no axis has its elements side by side"):

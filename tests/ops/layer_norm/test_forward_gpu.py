@@ -65,7 +65,7 @@ def run(
         if NAMES[name] == "Y":
             out[name] = host[in_place] if in_place else hold((rows, columns), np.dtype(result or X.dtype))
         elif NAMES[name] == "sum":
-            out[name] = hold((rows, columns), X.dtype)
+            out[name] = hold((rows, columns), operands.inputs["skip"].dtype)
         else:
             out[name] = hold((rows,), statistic)
 
@@ -105,8 +105,10 @@ def check(operands: Case, **how: Any) -> None:
     operands.check(run(operands, **how))
 
 
-def make(operator: str, rows: int, columns: int, data: str = b, parameter: str = b, biased: bool = True) -> Case:
-    return case(operator, rows, columns, data, parameter, seed=rows + columns, biased=biased)
+def make(
+    operator: str, rows: int, columns: int, data: str = b, parameter: str = b, biased: bool = True, residual: str = ""
+) -> Case:
+    return case(operator, rows, columns, data, parameter, rows + columns, biased, residual or data)
 
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
@@ -116,6 +118,17 @@ def test_every_combination_of_types(operator: str, types: tuple[str, str, str]) 
     if operator.startswith("Skip"):  # whose output is of the data's type
         result = data
     check(make(operator, 129, 1000, data, parameter), result=result)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES[::2], (16384, 768), (3, 600_001)], ids=str)
+@pytest.mark.parametrize("types", [(b, f, b), (h, f, f), (b, b, b), (f, f, b)], ids="-".join)
+@pytest.mark.parametrize("operator", [SKIP, SKIP_SIMPLIFIED])
+def test_a_stream_of_float32_and_a_branch_of_16_bits(
+    operator: str, types: tuple[str, str, str], shape: tuple[int, int]
+) -> None:
+    """Of the branch, the parameters and the norm."""
+    data, parameter, result = types
+    check(make(operator, *shape, data, parameter, residual=f), result=result)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

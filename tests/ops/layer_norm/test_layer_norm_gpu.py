@@ -45,6 +45,7 @@ def run(
     operands: Case,
     outputs: tuple[str, ...] = (),
     result: str = "",
+    branch: str = "",
     offset: int = 0,
     spread: int = 0,
     in_place: str = "",
@@ -75,7 +76,8 @@ def run(
     out = {}
     for name in wanted:
         kind = np.dtype(result) if result else data.dtype
-        made = hold((rows, columns), kind) if name == "X_grad" else hold((columns,), operands.inputs["scale"].dtype)
+        kinds = {"X_grad": kind, "branch_grad": np.dtype(branch or kind)}
+        made = hold((rows, columns), kinds[name]) if name in kinds else hold((columns,), operands.inputs["scale"].dtype)
         out[name] = host[in_place] if in_place and name == "X_grad" else made
     call = Call(
         operator=operands.operator,
@@ -133,6 +135,25 @@ in_both_ways = pytest.mark.usefixtures("sums")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_combination_of_types(operator: str, types: tuple[str, str, str]) -> None:
     check(make(operator, 129, 1000, types))
+
+
+@in_both_ways
+@pytest.mark.parametrize("shape", [*SHAPES[::2], (16384, 768), (3, 262_147)], ids=str)
+@pytest.mark.parametrize("types", [(f, b, f), (f, f, f), (f, b, b)], ids="-".join)
+@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])
+def test_a_branch_of_16_bits_has_a_gradient_of_its_own(
+    operator: str, types: tuple[str, str, str], shape: tuple[int, int]
+) -> None:
+    outputs = (*ALL_OUTPUTS[operator], "branch_grad")
+    check(make(operator, *shape, types, residual=True), outputs=outputs, branch=b)
+    check(make(operator, *shape, types), outputs=("branch_grad",), branch=b)
+
+
+@pytest.mark.parametrize("offset", [1, 4])
+def test_a_branch_in_rows_that_start_anywhere_and_lie_apart(offset: int) -> None:
+    outputs = (*WITH_SUM[LAYER], "branch_grad")
+    for columns in (100, 1000):
+        check(make(LAYER, 65, columns, (f, b, f), residual=True), outputs=outputs, branch=b, offset=offset, spread=3)
 
 
 @in_both_ways
