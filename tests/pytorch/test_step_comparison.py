@@ -226,6 +226,6 @@ def test_repeats_that_make_no_sense_are_refused_before_a_step(options: Any, repe
 
 def test_without_enable_a_step_tells_whether_a_model_is_compiled() -> None:
     steps: list[None] = []
-    with pytest.raises(ArgumentError, match="^tune: repeats is 2; expected 0, as nothing is left to PyTorch"):
+    with pytest.raises(ArgumentError, match=r"^tune: repeats is 2; expected 0, as nothing is left to PyTorch"):
         gradkern.torch.tune(lambda: steps.append(None), repeats=2)
     assert len(steps) == 1
