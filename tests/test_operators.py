@@ -18,7 +18,10 @@ from gradkern.contract.schema import Example, Operator, axis_of
 
 ELEMENTWISE = {"X_grad", "dX", "OutputGradient", "Y", "output", "input_skip_bias_sum", "C"}
 """The outputs whose single elements have a bound too, where the operator is a norm or GELU."""
-
+PRODUCTS = {"ConvGrad", "LinearCrossEntropy"}
+"""Their dX is a matrix product. An element in which terms cancel is as far off as rounding of its terms, such as
+the logits': it has no bound relative to the row's largest.
+"""
 
 every_case = pytest.mark.parametrize(("name", "operator", "row", "example"), list(cases()))
 float32_cases = pytest.mark.parametrize(("name", "operator", "row", "example"), list(cases("float32")))
@@ -42,7 +45,7 @@ def test_outputs_agree_with_float64_mathematics(name: str, operator: Operator, r
         got = getattr(result, each.name)
         assert got.dtype.name == row[each.type]
         assert_close(name, each.name, got, expected[each.name])
-        if each.name in ELEMENTWISE and name != "ConvGrad":
+        if each.name in ELEMENTWISE and name not in PRODUCTS:
             assert_elements_close(name, each.name, got, expected[each.name])
     for key, array in inputs.items():
         np.testing.assert_array_equal(bits(array), bits(kept[key]), err_msg=f"input {key} was changed")
