@@ -86,11 +86,15 @@ def test_dense_arrays_need_no_copy_where_other_axes_are_one(axis: int, order: tu
     assert made.rows == int(np.prod([shape[n] for n in order[:place]]))
 
 
-@pytest.mark.parametrize("numbers", [{"scalars": (f,)}, {"results": (f,)}])
+@pytest.mark.parametrize(
+    "types",
+    [RowsTypes("Toy", (f,), (f,), scalars=(f,)), RowsTypes("Toy", (f,), (f,), results=(f,))],
+    ids=["scalars", "results"],
+)
 @pytest.mark.parametrize("axis", range(3))
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
 def test_rows_with_numbers_of_their_own_are_in_the_order_of_these(
-    axis: int, order: tuple[int, ...], numbers: dict[str, tuple[str, ...]]
+    axis: int, order: tuple[int, ...], types: RowsTypes
 ) -> None:
     """Labels, losses and statistics are in C order of the other axes, whatever order these have in memory."""
     shape = (4, 6, 16)
@@ -99,9 +103,9 @@ def test_rows_with_numbers_of_their_own_are_in_the_order_of_these(
     in_c_order = [place for place in order if place != axis] == others
     if not in_c_order:
         with pytest.raises(Refusal, match="pass contiguous copies"):
-            problem(array, array, axis=axis, types=RowsTypes("Toy", (f,), (f,), **numbers))
+            problem(array, array, axis=axis, types=types)
         return
-    made = problem(array, array, axis=axis, types=RowsTypes("Toy", (f,), (f,), **numbers))
+    made = problem(array, array, axis=axis, types=types)
     places = np.arange(made.rows)[:, None] * made.strides[0] + np.arange(max(1, made.inner)) * 4
     first, second = others
     expected = (
