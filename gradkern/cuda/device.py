@@ -133,7 +133,9 @@ def is_current(device: Device) -> bool:
 
 
 class activate:  # noqa: N801  used like a function
-    """Make the device's primary context current for a block of code."""
+    """Make the device's primary context current for a block of code. A thread that had none keeps it, as after a call
+    of CUDA's runtime: PyTorch's cuBLAS warns where there is none.
+    """
 
     __slots__ = ("_context", "_pushed")
 
@@ -145,7 +147,7 @@ class activate:  # noqa: N801  used like a function
         _, current = driver.cuCtxGetCurrent()
         if int(current) != int(self._context):
             check(driver.cuCtxPushCurrent(self._context), "making a context current")
-            self._pushed = True
+            self._pushed = int(current) != 0
 
     def __exit__(self, *_: Any) -> None:
         if self._pushed:

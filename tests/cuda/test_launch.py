@@ -101,6 +101,13 @@ def test_the_context_of_the_kernel_is_current_for_the_launch_only(fake: FakeDriv
     assert fake.current == [OTHER]
 
 
+def test_a_thread_without_a_context_keeps_the_kernels(fake: FakeDriver) -> None:
+    fake.count = 1
+    fake.current = [0]
+    Launch(KERNEL, 1, 32, [0], changing=(0,))((5,), 0)
+    assert fake.current == [0, CONTEXT]
+
+
 def test_too_few_values_are_refused_and_a_refused_launch_is_an_error(fake: FakeDriver) -> None:
     fake.count = 2
     launch = Launch(KERNEL, 1, 32, [0, 0], changing=(0, 1))
