@@ -209,7 +209,7 @@ def builders() -> list[str]:
 
 
 def test_every_builder_that_is_named_exists() -> None:
-    assert len(builders()) == 17
+    assert "gradkern.cuda.device_code.strided_copy:build" in builders()
     for each in builders():
         assert callable(resolve_name(each))
 
