@@ -6,8 +6,10 @@ from earlier ones. The same seed is the same model.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +21,17 @@ __all__ = ["KINDS", "Drawn", "Images", "Rows"]
 
 Tensor = torch.Tensor
 
+# What may follow a norm of images. They are seven: a call's number chooses other things by its remainder by 2, 3 or 4.
+ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
+    lambda: nn.ReLU(inplace=True),
+    lambda: nn.LeakyReLU(0.2),
+    nn.SiLU,
+    nn.ReLU6,
+    nn.Hardswish,
+    lambda: nn.ELU(0.7),
+    nn.ReLU,
+)
+
 
 @torch.compiler.allow_in_graph
 def opaque(x: Tensor) -> Tensor:
@@ -28,6 +41,7 @@ def opaque(x: Tensor) -> Tensor:
 class Drawn(nn.Module):
     """Calls that both kinds of model have. `length` calls are drawn, by the methods' names, with a number each.
 
+    in_turn    calls whose numbers choose the activations in turn, starting at the seed's, so that few seeds have all
     sizes      of the batches that it is to be called with, in training
     evaluated  whether it is to be called in evaluation, too
     """
@@ -38,6 +52,7 @@ class Drawn(nn.Module):
         *("checkpointed", "write_parameter", "other_order", "joined"),
     )
     layers: tuple[str, ...] = ()
+    in_turn: tuple[str, ...] = ()
 
     def __init__(self, seed: int, length: int = 9) -> None:
         super().__init__()
@@ -49,7 +64,8 @@ class Drawn(nn.Module):
             nn.init.normal_(each, 1.0 if "norm" in name else 0.0, 0.4)
             each.requires_grad_(self.draw.random() < 0.85)
         calls = self.draw.choices([*self.layers * 3, *self.common], k=length)
-        self.calls = [(each, self.draw.randrange(1 << 20)) for each in calls]
+        turns = itertools.count(seed)
+        self.calls = [(each, self.number(next(turns) if each in self.in_turn else None)) for each in calls]
         self.graphs = self.draw.choice((1, 1, 1, 2))
         self.sizes = self.draw.choice(((3, 3), (3, 3), (3, 4)))
         self.evaluated = self.draw.random() < 0.4
@@ -57,6 +73,10 @@ class Drawn(nn.Module):
 
     def make(self) -> None:
         raise NotImplementedError
+
+    def number(self, turn: int | None) -> int:
+        drawn = self.draw.randrange(1 << 20)
+        return drawn if turn is None else drawn - drawn % len(ACTIVATIONS) + turn % len(ACTIVATIONS)
 
     def forward(self, x: Tensor) -> Any:
         kept, half = [x * 1.0], len(self.calls) // self.graphs
@@ -173,14 +193,14 @@ class Images(Drawn):
         "norm_in_evaluation",
         "statistics",
     )
+    in_turn = ("norm_activation", "convolution_norm", "block", "statistics")
 
     def make(self) -> None:
         self.norms = nn.ModuleList([nn.BatchNorm2d(4, momentum=each) for each in (0.1, 0.5, 0.3)])
         self.instance_norms = nn.ModuleList([nn.InstanceNorm2d(4, affine=True), nn.InstanceNorm2d(4)])
         self.convs = nn.ModuleList([nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, padding=1, bias=False)])
-        norms = [nn.BatchNorm2d(4) for _ in range(3)]
-        pairs = zip(norms, (nn.ReLU(inplace=True), nn.SiLU(), nn.Hardswish()), strict=True)
-        self.blocks = nn.ModuleList([nn.Sequential(nn.Conv2d(4, 4, 1), *each) for each in pairs])
+        blocks = [nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), each()) for each in ACTIVATIONS]
+        self.blocks = nn.ModuleList(blocks)
         self.depth = nn.Conv2d(4, 4, 3, padding=1, groups=4)
 
     @staticmethod
@@ -191,13 +211,16 @@ class Images(Drawn):
         return self.norms[number % 3](x)
 
     def act(self, x: Tensor, number: int) -> Tensor:
-        if number % 5 == 0:
-            return functional.relu(x, inplace=True)
-        if number % 5 == 1:
-            return functional.leaky_relu(x, 0.2)
-        if number % 5 == 2:
-            return (functional.relu6(x), functional.hardswish(x), functional.elu(x, 0.7))[number % 3]
-        return (torch.relu, functional.silu, functional.relu)[number % 3](x)
+        kinds = (
+            lambda: functional.relu(x, inplace=True),
+            lambda: functional.leaky_relu(x, 0.2),
+            lambda: functional.silu(x),
+            lambda: functional.relu6(x),
+            lambda: functional.hardswish(x),
+            lambda: functional.elu(x, 0.7),
+            lambda: torch.relu(x),
+        )
+        return kinds[number % len(kinds)]()
 
     def norm(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:
         return self.normed(x, number)
@@ -221,7 +244,7 @@ class Images(Drawn):
         return self.act(self.normed(x, number) + self.normed(other, number // 3), number)
 
     def block(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:
-        return self.blocks[number % 3](x)
+        return self.blocks[number % len(ACTIVATIONS)](x)
 
     def convolution(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:
         return self.convs[number % 2](x)
