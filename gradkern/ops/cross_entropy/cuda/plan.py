@@ -215,7 +215,10 @@ class Steps:
         problem = problem_of(types, {name: tensors[name] for name in (*inputs, *outputs)}, roles.axis, roles.axis + 1)
         registers = 64 + 32 * (not plain) + 56 * (problem.inner > 0) + 16 * (self._compute == "float64")
         problem = replace(problem, types=replace(types, registers=registers))  # as the assembler reports them
-        if problem.inner and not plain:  # loops over whole vectors are too long for all of NVIDIA's compilers to unroll
+        # NVIDIA's compiler does not unroll loops that are too long, and their arrays get local memory: with options on
+        # any device, and from compute capability 10.0 on with sums of 8 elements at once.
+        long = problem.width > 4 and roles.forward and self._device.capability >= (10, 0)
+        if problem.inner and (not plain or long):
             problem = replace(problem, width=max(1, problem.width // 2))
         config = next(configs(problem, self._device.capability))
         given = {f"input_{n}": name for n, name in enumerate(inputs)}
