@@ -20,16 +20,18 @@ AXES: dict[str, Callable[[int], Any]] = {
     "layer_norm": lambda n: {"rows": (2,), "columns": (n,)},
     "softmax": lambda n: {"rows": (2,), "columns": (n,)},
     "cross_entropy": lambda n: {"N": 2, "C": n, "spatial": (), "rows": (2,)},
+    "activation": lambda n: {"sizes": (2, n)},
     "bias_gelu": lambda n: {"rows": (2,), "columns": n},
     "batch_norm": lambda n: {"N": 2, "C": 2, "spatial": (n,), "numbers": 4},
     "dml_batch_norm": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},
 }
 BY_MATRIX_PRODUCTS = {"conv"}  # whose vector code is the BLAS library's
+BY_BATCH_NORMS = {"group_norm"}  # each channel of each sample is one of a batch norm, whose kernels these are
 BY_NUMPY = {"BatchNormalizationMergeStatistics", "LinearCrossEntropy"}
 SMALL = [
     name
     for name, operator in gradkern.operators().items()
-    if operator.family not in BY_MATRIX_PRODUCTS and name not in BY_NUMPY
+    if operator.family not in BY_MATRIX_PRODUCTS | BY_BATCH_NORMS and name not in BY_NUMPY
 ]
 
 

@@ -398,7 +398,8 @@ def test_the_invertible_norm_says_that_it_has_no_second_derivative() -> None:
 # --- torch.ops.gradkern ---------------------------------------------------------------------------------------------
 
 
-def operands(name: str) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
+def operands(name: str) -> tuple[tuple[torch.Tensor | None, ...], dict[str, Any]]:
+    """The inputs of the first example in the contract's order, None for those that it leaves out before another."""
     from samples import inputs_of
 
     operator = gradkern.operators()[name]
@@ -407,7 +408,10 @@ def operands(name: str) -> tuple[tuple[torch.Tensor, ...], dict[str, Any]]:
     example = operator.examples[0]
     inputs = inputs_of(operator, operator.combinations[0], example, np.random.default_rng(0))
     attributes = {key: list(value) if isinstance(value, tuple) else value for key, value in example.attributes.items()}
-    return tuple(torch.from_numpy(each) for each in inputs.values()), attributes
+    names = [each.name for each in operator.inputs if each.memory != "host"]  # those come by name
+    last = max(n for n, each in enumerate(names) if each in inputs)
+    given = [inputs.get(each) for each in names[: last + 1]]
+    return tuple(None if each is None else torch.from_numpy(each) for each in given), attributes
 
 
 @pytest.mark.parametrize("name", gradkern.operators())
@@ -415,7 +419,8 @@ def test_every_operator_of_the_registry_is_one_of_pytorchs(name: str) -> None:
     inputs, attributes = operands(name)
     found = getattr(torch.ops.gradkern, name)
     results = found(*inputs, **attributes)
-    called = run_any(name, *inputs, **attributes)
+    names = [each.name for each in gradkern.operators()[name].inputs if each.memory != "host"]
+    called = run_any(name, **dict(zip(names, inputs, strict=False)), **attributes)
     expected = [getattr(called, each.name, None) for each in gradkern.operators()[name].outputs]
     for one, other in zip(results if isinstance(results, tuple) else (results,), expected, strict=True):
         assert one.numel() == 0 if other is None else torch.equal(one, other)

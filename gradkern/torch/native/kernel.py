@@ -257,7 +257,7 @@ class NativeKernel:
         if not hasattr(getattr(torch.ops, _NAMESPACE), self.name):
             library.define(f"{self.name}{arguments} -> ({', '.join(['Tensor'] * (count + 1))})")
             library.impl(self.name, torch.library.fallthrough_kernel, "Autograd")
-        by_python, failed = self._by_python, torch.empty(0, device="cpu")
+        by_python, failed = self._by_python, torch.empty(0, dtype=torch.float32, device="cpu")
 
         def answer(keys: Any, *args: Any, **named: Any) -> tuple[Any, ...]:
             try:
