@@ -398,7 +398,7 @@ def test_the_invertible_norm_says_that_it_has_no_second_derivative() -> None:
 # --- torch.ops.gradkern ---------------------------------------------------------------------------------------------
 
 
-def operands(name: str) -> tuple[tuple[torch.Tensor | None, ...], dict[str, Any]]:
+def operands(name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The inputs of the first example in the contract's order, None for those that it leaves out before another."""
     from samples import inputs_of
 
