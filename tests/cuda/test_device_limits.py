@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
@@ -18,6 +18,7 @@ from gradkern.cuda import launch
 from gradkern.cuda.dry_run import dry_run
 from gradkern.cuda.gpus import GPUS, device_named
 from gradkern.cuda.spec import KernelSpec
+from gradkern.errors import ProviderError
 
 OPERATORS = gradkern.operators()
 BY_ROWS = [
@@ -62,13 +63,30 @@ def problems(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     )
 
 
+WIDE: dict[str, Any] = {
+    "op": "InvertibleLayerNormalizationGrad",
+    "axes": {"rows": [1], "columns": [40961]},
+    "types": dict.fromkeys("GTUV", "float64"),
+    "policy": {"search": "default"},
+}
+
+
+@example((WIDE, "T4"))
+@example((WIDE | {"axes": {"rows": [62], "columns": [8192]}}, "GeForce RTX 5090"))
 @settings(max_examples=5 * settings().max_examples)
 @given(problems())
 def test_every_launch_fits_its_device(problem: tuple[dict[str, Any], str]) -> None:
     wanted, gpu = problem
     device = device_named(gpu)
+    refused = ""
     with dry_run(device) as dry, recorded() as launches:
-        wanted_of(wanted).dry_plan("cuda")
+        try:
+            wanted_of(wanted).dry_plan("cuda")
+        except ProviderError as error:
+            refused = str(error)
+    if refused:
+        assert f"; the device has {device.shared_bytes} and clusters of" in refused
+        return
     assert dry.specs
     assert launches
     newest = device.capability >= (9, 0) and device.capability[0] < 12

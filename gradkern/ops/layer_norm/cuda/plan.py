@@ -98,6 +98,7 @@ def _with_aligned_vectors(
 def _plan(
     call: Call, config: LayerNormConfig, device: Device, rows: int, columns: int, strides: dict[str, int]
 ) -> NormPlan:
+    _require_room(config, device, columns)
     data = "Y" if config.invertible else "X"
     numbers = config.sizes(columns)
     numbers |= {"rows": rows, "Y_grad_stride": strides["Y_grad"], "X_stride": strides[data]}
@@ -113,6 +114,16 @@ def _plan(
     sums = rows * config.blocks_per_row * 2 * config.itemsize if in_two else 0
     name = plan_name("layer_norm", config) + ("_column_blocks" if config.separate_reduction else "")
     return NormPlan(name, partial + sums, launches, device, partial)
+
+
+def _require_room(config: LayerNormConfig, device: Device, columns: int) -> None:
+    """Wide rows of float64 do not fit every device: 40,961 columns on compute capability 7.5, 8,192 on 12.0."""
+    needed, most = config.shared_bytes, 8 if device.capability[0] == 12 else 16
+    if needed > device.shared_bytes or config.launch_cluster > most:
+        raise Refusal(
+            f"rows of {columns} columns need {needed} bytes of shared memory in clusters of {config.launch_cluster}"
+            f" blocks; the device has {device.shared_bytes} and clusters of {most}"
+        )
 
 
 def _launch(
