@@ -52,7 +52,7 @@ def test_an_example_runs(example: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [[], ["--fsdp"]], ids=["DDP", "FSDP2"])
 def test_the_example_of_several_processes_runs(kind: list[str]) -> None:
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
