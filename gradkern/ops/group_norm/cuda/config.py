@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
+from gradkern.cuda.device_code.columns import ITEMSIZE, ByElementType, round_up
 
 __all__ = ["ARGUMENTS", "BARRIER", "GroupNormConfig"]
 
@@ -18,7 +18,7 @@ ARGUMENTS = (  # addresses, then numbers
 
 
 @dataclass(frozen=True, slots=True)
-class GroupNormConfig:
+class GroupNormConfig(ByElementType):
     """Constants of a kernel.
 
     step        sums: two partial sums of each channel of each sample; groups: what each group's elements need; map: the
@@ -57,15 +57,6 @@ class GroupNormConfig:
     @property
     def gradient(self) -> bool:
         return "dY" in self.arrays
-
-    @property
-    def compute(self) -> str:
-        return "float64" if self.data == "float64" else "float32"
-
-    @property
-    def itemsize(self) -> int:
-        """Of the type of arithmetic."""
-        return ITEMSIZE[self.compute]
 
     @property
     def threads(self) -> int:
