@@ -67,6 +67,13 @@ class Device:
     context: Any = field(default=None, compare=False)  # follows from the index
     margin: int = 0
 
+    @property
+    def max_cluster_size(self) -> int:
+        """The most blocks of a thread block cluster, sizes that are not portable included; 1 without clusters."""
+        if self.capability < (9, 0):
+            return 1
+        return 16 if self.capability[0] in (9, 10) else 8
+
 
 _described: ContextVar[Device | None] = ContextVar("gradkern_described_device", default=None)
 

@@ -33,8 +33,6 @@ __all__ = [
     "types_of",
 ]
 
-_CLUSTERS = (9, 0)  # the first compute capability with clusters and bulk copies
-_LARGE_CLUSTERS = (9, 10)  # major versions with clusters of 16 blocks; others have 8
 DATA = ("D", "X", "dX")
 
 Named = Mapping[str, tuple[str, Tensor]]
@@ -103,9 +101,9 @@ def types_of(tensors: Named) -> tuple[str, str, str, frozenset[str]]:
 
 def max_cluster_size(device: Device) -> int:
     """The most blocks of a cluster. Raises Refusal if the device has no clusters."""
-    if device.capability < _CLUSTERS:
+    if device.max_cluster_size == 1:
         raise Refusal("it needs clusters of blocks, from compute capability 9.0")
-    return 16 if device.capability[0] in _LARGE_CLUSTERS else 8
+    return device.max_cluster_size
 
 
 def _sizes(tensors: Named) -> Sizes:

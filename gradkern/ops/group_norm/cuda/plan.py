@@ -124,7 +124,7 @@ def _whole(
     many = config.activation == "gelu" or config.data == "float64"
     for limit in (_SHARED, _MOST_SHARED):
         for cluster in clusters:
-            found = made(cluster) if cluster == 1 or device.capability >= (9, 0) else None
+            found = made(cluster) if cluster <= device.max_cluster_size else None
             if found is not None and found[0].shared_bytes <= min(limit, device.shared_bytes):
                 registers = 96 if many or cluster == _CLUSTERS[-1] else 80  # with fewer some are spilled
                 if device.capability >= (10, 0):  # for which NVIDIA's compiler takes more

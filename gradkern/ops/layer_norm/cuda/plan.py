@@ -56,7 +56,9 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
     for better in _better(call, config, device, rows, columns):
         with suppress(Refusal):  # the device has too few multiprocessors
             return _plan(call, better, device, rows, columns, strides)
-    config = choose(config, columns, rows, device.processors, device.shared_bytes)
+    config = choose(
+        config, columns, rows, device.processors, device.shared_bytes, max_cluster_size=device.max_cluster_size
+    )
     return _plan(call, config, device, rows, columns, strides)
 
 
@@ -67,7 +69,9 @@ def _better(call: Call, config: LayerNormConfig, device: Device, rows: int, colu
         yield apart
     aligned_config = _with_aligned_vectors(call, config, device, rows, columns)
     if aligned_config:
-        yield choose(config, columns, rows, device.processors, device.shared_bytes, aligned_config)
+        yield choose(
+            config, columns, rows, device.processors, device.shared_bytes, aligned_config, device.max_cluster_size
+        )
 
 
 def _with_column_blocks(
@@ -117,12 +121,11 @@ def _plan(
 
 
 def _require_room(config: LayerNormConfig, device: Device, columns: int) -> None:
-    """Wide rows of float64 do not fit every device: 40,961 columns on compute capability 7.5, 8,192 on 12.0."""
-    needed, most = config.shared_bytes, 8 if device.capability[0] == 12 else 16
-    if needed > device.shared_bytes or config.launch_cluster > most:
+    """The two launches of very wide rows of the invertible norm do not fit compute capability 7.5."""
+    needed = config.shared_bytes
+    if needed > device.shared_bytes:
         raise Refusal(
-            f"rows of {columns} columns need {needed} bytes of shared memory in clusters of {config.launch_cluster}"
-            f" blocks; the device has {device.shared_bytes} and clusters of {most}"
+            f"rows of {columns} columns need {needed} bytes of shared memory; the device has {device.shared_bytes}"
         )
 
 

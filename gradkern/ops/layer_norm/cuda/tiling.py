@@ -40,12 +40,16 @@ def choose(
     processors: int,
     shared_bytes: int,
     aligned_config: Sequence[LayerNormConfig] = (),
+    max_cluster_size: int = 16,
 ) -> LayerNormConfig:
     """`config` with its threads, blocks per row, stages and final sums; width, types and source are given.
     aligned_config: the same with aligned vectors, where these are possible.
     """
+    cuts = [each for each in CUT if each <= max_cluster_size] if config.source == "bulk" else [1]
     every = [
-        each for given in (*aligned_config, config) for each in _with_columns(given, columns, processors, shared_bytes)
+        each
+        for given in (*aligned_config, config)
+        for each in _with_columns(given, columns, processors, shared_bytes, cuts)
     ]
     full = [each for each in every if each.blocks_per_row * each.most_columns <= _MOST_IDLE * columns]
     grouped = [_with_groups(each, columns, shared_bytes) for each in full or every]
@@ -53,16 +57,16 @@ def choose(
         chosen = _finished(best, columns, processors, shared_bytes)
         if chosen.shared_bytes <= _of_a_block(chosen, shared_bytes):
             return chosen
-    return _finished(_very_wide(config, columns, shared_bytes), columns, processors, shared_bytes)
+    return _finished(_very_wide(config, columns, shared_bytes, cuts[-1]), columns, processors, shared_bytes)
 
 
 def _with_columns(
-    config: LayerNormConfig, columns: int, processors: int, shared_bytes: int
+    config: LayerNormConfig, columns: int, processors: int, shared_bytes: int, cuts: Sequence[int]
 ) -> Iterator[LayerNormConfig]:
-    """The assignments of columns to threads that fit registers and shared memory."""
+    """The assignments of columns to threads that fit registers and shared memory. cuts: numbers of blocks of a row."""
     registers = config.itemsize // 4  # of one value
     widest, in_clusters = config.widest, config.source == "bulk"
-    for blocks_per_row in CUT if in_clusters else (1,):
+    for blocks_per_row in cuts:
         slice_columns = replace(config, blocks_per_row=blocks_per_row).slice_columns(columns)
         if slice_columns * (blocks_per_row - 1) >= columns or (
             blocks_per_row > 1 and slice_columns * widest < LEAST_SLICE
@@ -108,11 +112,11 @@ def _vectors(config: LayerNormConfig) -> Iterator[tuple[int, int]]:
                 yield width, values
 
 
-def _very_wide(config: LayerNormConfig, columns: int, shared_bytes: int) -> LayerNormConfig:
+def _very_wide(config: LayerNormConfig, columns: int, shared_bytes: int, cluster: int) -> LayerNormConfig:
     """Configs for rows too wide for the registers of a cluster."""
-    registers, in_clusters = config.itemsize // 4, config.source == "bulk"
-    if in_clusters:  # the ring is read twice
-        chosen = replace(config, blocks_per_row=16, lanes=512, row_in_registers=False)
+    registers = config.itemsize // 4
+    if cluster > 1:  # the ring is read twice
+        chosen = replace(config, blocks_per_row=cluster, lanes=512, row_in_registers=False)
         chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (config.width * 512)))
         # Sums may take 32 of a thread's 128 registers; or 64 if rows lie in a ring, in vectors of 8, so that all else
         # needs few, and X_grad is requested: without it the two launches below become one that reads rows once, too.

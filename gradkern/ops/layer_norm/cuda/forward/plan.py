@@ -41,7 +41,16 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
         aligned_config = replace(
             config, aligned_vectors=True, width=16 // config.data_itemsize, scale_width=1, aligned=True
         )
-    chosen = partial(choose, config, columns, rows, device.processors, device.shared_bytes, aligned_config)
+    chosen = partial(
+        choose,
+        config,
+        columns,
+        rows,
+        device.processors,
+        device.shared_bytes,
+        aligned_config,
+        max_cluster_size=device.max_cluster_size,
+    )
     try:
         return _plan(call, chosen(), device, rows, columns, strides)
     except Refusal:  # the device may not support clusters of this many blocks

@@ -6,7 +6,7 @@ non-persistent blocks that end after their first rows (`non_persistent_tiling`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import round_up
@@ -35,6 +35,7 @@ def choose(
     shared_bytes: int,
     aligned_config: NormForwardConfig | None = None,
     most_blocks_per_row: int = 16,
+    max_cluster_size: int = 16,
 ) -> NormForwardConfig:
     """`config` with its threads, blocks per row and stages; width, types and source are given.
 
@@ -42,9 +43,11 @@ def choose(
     blocks.
     """
     more_registers = 4 * config.itemsize * (1 + config.centred) if shared_bytes < _SMALL else 0
+    most_blocks_per_row = min(most_blocks_per_row, max_cluster_size)
     timed = choose_non_persistent(config, columns, rows, processors, most_blocks_per_row, more_registers)
     widths = [*_widths(config), *(_aligned_widths(aligned_config) if aligned_config else ())]
-    persistent = _persistent(widths, columns, rows, processors, shared_bytes)
+    cuts = [each for each in CUT if each <= max_cluster_size] if config.source == "bulk" else [1]
+    persistent = _persistent(widths, columns, rows, processors, shared_bytes, cuts)
     if timed is None:
         return persistent
     time, non_persistent = timed
@@ -69,10 +72,15 @@ def _aligned_widths(aligned_config: NormForwardConfig) -> Iterator[NormForwardCo
 
 
 def _persistent(
-    configs: list[NormForwardConfig], columns: int, rows: int, processors: int, shared_bytes: int
+    configs: list[NormForwardConfig],
+    columns: int,
+    rows: int,
+    processors: int,
+    shared_bytes: int,
+    cuts: Sequence[int],
 ) -> NormForwardConfig:
     """The best config of persistent blocks."""
-    every = [each for config in configs for each in _candidates(config, columns, rows, processors, shared_bytes)]
+    every = [each for config in configs for each in _candidates(config, columns, rows, processors, shared_bytes, cuts)]
     full = [each for each in every if each.blocks_per_row * each.most_columns <= _MOST_IDLE * columns]
     if every:
         return min(full or every, key=lambda each: persistent_loss(each, columns, rows, processors))
@@ -86,11 +94,11 @@ def _persistent(
 
 
 def _candidates(
-    config: NormForwardConfig, columns: int, rows: int, processors: int, shared_bytes: int
+    config: NormForwardConfig, columns: int, rows: int, processors: int, shared_bytes: int, cuts: Sequence[int]
 ) -> Iterator[NormForwardConfig]:
-    """The assignments of columns to threads that fit registers and shared memory."""
+    """The assignments of columns to threads that fit registers and shared memory. cuts: numbers of blocks of a row."""
     widest = config.widest
-    for blocks_per_row in CUT if config.source == "bulk" else (1,):
+    for blocks_per_row in cuts:
         slice_columns = replace(config, blocks_per_row=blocks_per_row).slice_columns(columns)
         if slice_columns * (blocks_per_row - 1) >= columns or (
             blocks_per_row > 1 and slice_columns * widest < LEAST_SLICE
