@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 import gradkern
 from gradkern.cli.sizes import wanted_of
 from gradkern.cuda import launch
+from gradkern.cuda.device import Device
 from gradkern.cuda.dry_run import dry_run
 from gradkern.cuda.gpus import GPUS, device_named
 from gradkern.cuda.spec import KernelSpec
@@ -63,6 +65,18 @@ def problems(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     )
 
 
+def require_fit(launched: Launched, device: Device) -> None:
+    """A launch that the device has the threads, shared memory and clusters for."""
+    grid, threads, shared_bytes, cluster, _ = launched
+    newest = device.capability >= (9, 0) and device.capability[0] < 12
+    assert 1 <= grid < 1 << 31
+    assert grid % cluster == 0
+    assert threads % 32 == 0
+    assert 32 <= threads <= 1024
+    assert 0 <= shared_bytes <= device.shared_bytes
+    assert 1 <= cluster <= (1 if device.capability < (9, 0) else 16 if newest else 8)
+
+
 WIDE: dict[str, Any] = {
     "op": "InvertibleLayerNormalizationGrad",
     "axes": {"rows": [1], "columns": [40961]},
@@ -89,20 +103,26 @@ def test_every_launch_fits_its_device(problem: tuple[dict[str, Any], str]) -> No
         return
     assert dry.specs
     assert launches
-    newest = device.capability >= (9, 0) and device.capability[0] < 12
-    for grid, threads, shared_bytes, cluster, _ in launches:
-        assert 1 <= grid < 1 << 31
-        assert grid % cluster == 0
-        assert threads % 32 == 0
-        assert 32 <= threads <= 1024
-        assert 0 <= shared_bytes <= device.shared_bytes
-        assert 1 <= cluster <= (1 if device.capability < (9, 0) else 16 if newest else 8)
+    for launched in launches:
+        require_fit(launched, device)
     most = MOST_THREADS.get(device.capability, 2048)
     for spec in dry.specs:
         assert spec.capability == device.capability
         assert spec.threads * spec.blocks_per_processor <= most
     for cooperative_grid in (grid for grid, *_, cooperative in launches if cooperative):
         assert cooperative_grid <= device.processors * max(spec.blocks_per_processor for spec in dry.specs)
+
+
+@pytest.mark.parametrize("name", [name for name, each in OPERATORS.items() if "cuda" in each.providers])
+def test_sizes_of_the_registry_fit_every_device(name: str) -> None:
+    operator, types = OPERATORS[name], cycle(OPERATORS[name].combinations)
+    for example, gpu in product((*operator.examples, *operator.benchmarks), GPUS):
+        wanted = {"op": name, "axes": example.axes, "attributes": example.attributes, "types": dict(next(types))}
+        device = device_named(gpu)
+        with dry_run(device), recorded() as launches:
+            wanted_of(wanted | {"policy": {"search": "default"}}).dry_plan("cuda")
+        for launched in launches:
+            require_fit(launched, device)
 
 
 @pytest.mark.parametrize("name", BY_ROWS)
