@@ -116,8 +116,8 @@ def test_every_launch_fits_its_device(problem: tuple[dict[str, Any], str]) -> No
 @pytest.mark.parametrize("name", [name for name, each in OPERATORS.items() if "cuda" in each.providers])
 def test_sizes_of_the_registry_fit_every_device(name: str) -> None:
     operator, types = OPERATORS[name], cycle(OPERATORS[name].combinations)
-    for example, gpu in product((*operator.examples, *operator.benchmarks), GPUS):
-        wanted = {"op": name, "axes": example.axes, "attributes": example.attributes, "types": dict(next(types))}
+    for size, gpu in product((*operator.examples, *operator.benchmarks), GPUS):
+        wanted = {"op": name, "axes": size.axes, "attributes": size.attributes, "types": dict(next(types))}
         device = device_named(gpu)
         with dry_run(device), recorded() as launches:
             wanted_of(wanted | {"policy": {"search": "default"}}).dry_plan("cuda")
