@@ -23,6 +23,8 @@ def torch_peer(
     import torch  # pyright: ignore[reportMissingImports]
 
     tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
+    if operator in _BY_AUTOGRAD:
+        return _by_autograd(torch, operator, tensors, attributes, outputs, lambda function: function)
     make = _TORCH.get(operator)
     return make(torch.ops.aten, tensors, attributes, outputs) if make else None
 
@@ -36,6 +38,11 @@ def compile_peer(
     torch._dynamo.reset()  # after eight sizes of one function it would compile no more and run it as it is
     if operator == "SimplifiedLayerNormalizationGrad":
         return _compiled_rms_norm(torch, inputs, attributes, outputs)
+    if operator in _BY_AUTOGRAD:
+        tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
+        compiled = partial(torch.compile, dynamic=False)
+        with torch._functorch.config.patch(donated_buffer=False):  # else a graph gives its gradients once
+            return _by_autograd(torch, operator, tensors, attributes, outputs, compiled)
     call = torch_peer(operator, inputs, attributes, outputs)
     return None if call is None else torch.compile(call, dynamic=False)
 
@@ -91,6 +98,8 @@ def liger_peer(
 
     if operator in ("LayerNormalization", "SimplifiedLayerNormalization"):
         return _liger_forward(operator, inputs, attributes, LigerLayerNormFunction, LigerRMSNormFunction)
+    if operator in ("CrossEntropy", "LinearCrossEntropy"):
+        return _liger_loss(torch, operator, inputs, attributes, outputs)
     if operator not in ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad"):
         return None
     tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
@@ -107,6 +116,36 @@ def liger_peer(
     except Exception:  # some sizes it refuses, each in its own way
         return None
     return lambda: torch.autograd.grad(Y, wanted, tensors["Y_grad"], retain_graph=True)
+
+
+def _liger_loss(
+    torch: Any, operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer | None:
+    """It computes gradients in the forward pass and writes those of the logits over them, so it gets a copy."""
+    from liger_kernel.ops.cross_entropy import (  # pyright: ignore[reportMissingImports]
+        LigerCrossEntropyFunction,
+    )
+    from liger_kernel.ops.fused_linear_cross_entropy import (  # pyright: ignore[reportMissingImports]
+        LigerFusedLinearCrossEntropyFunction,
+    )
+
+    t = {name: _as_tensor(torch, array) for name, array in inputs.items()}
+    if t["labels"].ndim > 1 or "dY" in t or "probabilities" in t:
+        return None
+    given = [attributes.get(name, default) for name, default in _LIGER_LOSS.items()]
+    given[-1] = given[-1] or None
+    leaves = {name: t[name].clone().requires_grad_() for name in ("X", "W", "B") if f"d{name}" in outputs}
+    t |= leaves
+
+    def step() -> Any:
+        if operator == "CrossEntropy":
+            loss = LigerCrossEntropyFunction.apply(t["X"], t["labels"], t.get("weight"), *given)[0]
+        else:
+            data = (t["X"], t["W"], t["labels"], t.get("B"), t.get("weight"))
+            loss = LigerFusedLinearCrossEntropyFunction.apply(*data, *given)[0]
+        return loss, *torch.autograd.grad(loss, list(leaves.values()), torch.ones_like(loss))
+
+    return step
 
 
 def _liger_forward(
@@ -130,6 +169,113 @@ def _as_tensor(torch: Any, array: Any) -> Any:
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def _by_autograd(
+    torch: Any,
+    operator: str,
+    t: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    outputs: tuple[str, ...],
+    compiled: Callable[[Any], Any],
+) -> Peer | None:
+    """Gradients that a training step gets by autograd, of a forward pass that `compiled` may have compiled. The
+    forward pass is timed where gradkern's operator computes it, too.
+    """
+    forward, gradient, wanted = _BY_AUTOGRAD[operator]
+    leaves = {name: t[name].detach().requires_grad_() for output, name in wanted.items() if output in outputs}
+    function = forward(torch.nn.functional, attributes)
+    if function is None:
+        return None
+    function = compiled(function)
+    given = {**t, **leaves}
+    if gradient is None:
+
+        def step() -> Any:
+            loss = function(given)
+            dY = t.get("dY", torch.ones_like(loss))
+            return loss.detach(), *torch.autograd.grad(loss, list(leaves.values()), dY)
+
+        return step
+    Y = function(given)
+    return lambda: torch.autograd.grad(Y, list(leaves.values()), t[gradient], retain_graph=True)
+
+
+def _group_norm(F: Any, attributes: Mapping[str, Any]) -> Any:
+    activation = {"none": lambda y: y, "silu": F.silu, "relu": F.relu, "gelu": F.gelu}[
+        attributes.get("activation", "none")
+    ]
+    last = attributes.get("channels_last", 0)
+
+    def function(t: Mapping[str, Any]) -> Any:
+        X = t["X"].movedim(-1, 1) if last else t["X"]
+        gamma, beta = (None if each is None else each.to(X.dtype) for each in (t.get("gamma"), t.get("beta")))
+        Y = activation(F.group_norm(X, attributes["groups"], gamma, beta))
+        return Y.movedim(1, -1) if last else Y
+
+    return function
+
+
+def _group_norm_forward(
+    aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    of_grad = {"groups": attributes["num_groups"], "activation": attributes.get("activation", "none")}
+    function = _group_norm(torch.nn.functional, of_grad)
+    given = {"X": t["X"], "gamma": t.get("scale"), "beta": t.get("bias")}
+    return lambda: function(given)
+
+
+def _cross_entropy(F: Any, attributes: Mapping[str, Any]) -> Any:
+    if any(attributes.get(name) for name in ("z_loss", "softcap")):
+        return None
+    given = {name: value for name, value in attributes.items() if name in ("reduction", "ignore_index")}
+    smoothing = attributes.get("label_smoothing", 0.0)
+
+    def function(t: Mapping[str, Any]) -> Any:
+        X = F.linear(t["X"], t["W"], t.get("B")) if "W" in t else t["X"]
+        X = X if X.itemsize > 4 else X.float()
+        weight = None if "weight" not in t else t["weight"].to(X.dtype)
+        return F.cross_entropy(X, t["labels"].long(), weight, label_smoothing=smoothing, **given)
+
+    return function
+
+
+def _cross_entropy_of_log_prob(
+    aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+) -> Peer:
+    """ONNX's loss, from logits or, where log_prob is given, its gradient."""
+    reduction = ("none", "mean", "sum").index(attributes.get("reduction", "mean"))
+    ignored = attributes.get("ignore_index", -100)
+    backward = "log_prob" in t
+    label, weight = (t["label"], t.get("weight")) if backward else (t["labels"], t.get("weights"))
+    label = label.long()
+    nll = aten.nll_loss2d if label.ndim > 1 else aten.nll_loss  # which take N, C, H, W and N, C
+    if label.ndim > 1:
+        label = label.reshape(label.shape[0], 1, -1)
+
+    def flat(each: Any) -> Any:
+        return each.reshape(*each.shape[:2], 1, -1) if each.ndim > 2 else each
+
+    if not backward:
+
+        def loss() -> Any:
+            log_prob = aten._log_softmax(t["scores"], 1, False)
+            return nll(flat(log_prob), label, weight, reduction, ignored), log_prob
+
+        return loss
+    log_prob, dY = flat(t["log_prob"]), t["dY"]
+    dY = dY.reshape(label.shape) if dY.ndim else dY
+    form = "nll_loss2d" if label.ndim > 1 else "nll_loss"
+    _, total = getattr(aten, f"{form}_forward")(log_prob, label, weight, reduction, ignored)
+    gradient = getattr(aten, f"{form}_backward")
+
+    def call() -> Any:
+        of_log_prob = gradient(dY, log_prob, label, weight, reduction, ignored, total)
+        return aten._log_softmax_backward_data(of_log_prob, log_prob, 1, log_prob.dtype).reshape(t["log_prob"].shape)
+
+    return call
 
 
 def _layer_norm_forward(
@@ -264,6 +410,15 @@ def _conv(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], output
     )
 
 
+_LIGER_LOSS = {"ignore_index": -100, "z_loss": 0.0, "label_smoothing": 0.0, "reduction": "mean", "softcap": 0.0}
+"""Attributes of the losses in the order of Liger's arguments, with their defaults."""
+_BY_AUTOGRAD: dict[str, tuple[Callable[[Any, Mapping[str, Any]], Any], str | None, Mapping[str, str]]] = {
+    "GroupNormGrad": (_group_norm, "dY", {"dX": "X", "dgamma": "gamma", "dbeta": "beta"}),
+    "CrossEntropy": (_cross_entropy, None, {"dX": "X"}),
+    "LinearCrossEntropy": (_cross_entropy, None, {"dX": "X", "dW": "W", "dB": "B"}),
+}
+"""The forward pass, the input that has the output's gradient (None: the operator computes the forward pass), and the
+inputs whose gradients its outputs are."""
 _TORCH: dict[str, Any] = {
     "LayerNormalization": _layer_norm_forward,
     "SimplifiedLayerNormalization": _rms_norm_forward,
@@ -281,7 +436,12 @@ _TORCH: dict[str, Any] = {
     "LogSoftmaxGrad_13": _softmax("_log_softmax_backward_data", single=True),
     "BatchNormalizationGrad": _batch_norm,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "GroupNormalization": _group_norm_forward,
+    "SoftmaxCrossEntropyLoss": _cross_entropy_of_log_prob,
+    "SoftmaxCrossEntropyLossGrad": _cross_entropy_of_log_prob,
     "Conv": _conv_forward,
     "ConvGrad": _conv,
 }
+TORCH_OPERATORS = (*_TORCH, *_BY_AUTOGRAD)
+"""Those that torch_peer answers."""
 PEERS = {"torch": torch_peer, "cudnn": cudnn_peer, "compile": compile_peer, "liger": liger_peer}
