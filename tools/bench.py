@@ -113,6 +113,9 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[Any, Operator, Mapping[
             if options.axes:
                 attributes = {key: tuple(v) if isinstance(v, list) else v for key, v in options.attributes.items()}
                 for each in options.axes:
+                    missing = [axis for axis in operator.axes if axis not in each]
+                    if missing:
+                        raise SystemExit(f"--axes: {name} needs a size of {', '.join(missing)}, too")
                     axes = {key: tuple(size) if isinstance(size, list) else size for key, size in each.items()}
                     yield name, operator, types, Example(axes=axes, attributes=attributes)
             else:

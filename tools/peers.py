@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,8 @@ def compile_peer(
     if operator in _BY_AUTOGRAD:
         tensors = {name: _as_tensor(torch, array) for name, array in inputs.items()}
         compiled = partial(torch.compile, dynamic=False)
-        with torch._functorch.config.patch(donated_buffer=False):  # else a graph gives its gradients once
+        functorch: Any = import_module("torch._functorch.config")
+        with functorch.patch(donated_buffer=False):  # else a graph gives its gradients once
             return _by_autograd(torch, operator, tensors, attributes, outputs, compiled)
     call = torch_peer(operator, inputs, attributes, outputs)
     return None if call is None else torch.compile(call, dynamic=False)
@@ -132,7 +134,7 @@ def _liger_loss(
     t = {name: _as_tensor(torch, array) for name, array in inputs.items()}
     if t["labels"].ndim > 1 or "dY" in t or "probabilities" in t:
         return None
-    given = [attributes.get(name, default) for name, default in _LIGER_LOSS.items()]
+    given: list[Any] = [attributes.get(name, default) for name, default in _LIGER_LOSS.items()]
     given[-1] = given[-1] or None
     leaves = {name: t[name].clone().requires_grad_() for name in ("X", "W", "B") if f"d{name}" in outputs}
     t |= leaves

@@ -23,7 +23,8 @@ def test_every_result_is_one_of_the_operator(name: Any) -> None:
     answered = 0
     for example in operator.examples:
         arrays = with_statistics(inputs_of(operator, types, example, np.random.default_rng(3)), example)
-        ours = gradkern.run(name, **arrays, **example.attributes)
+        attributes: dict[str, Any] = dict(example.attributes)
+        ours = gradkern.run(name, **arrays, **attributes)
         made = {key: each for key, each in ours._asdict().items() if each is not None}
         peer = PEERS["torch"](name, arrays, example.attributes, tuple(made))
         if peer is None:
@@ -41,10 +42,12 @@ def with_statistics(arrays: dict[str, np.ndarray], example: Example) -> dict[str
     """The arrays with statistics that follow from X: peers by autograd compute them from it."""
     if "inv_std" in arrays and "groups" in example.attributes:
         X = np.moveaxis(arrays["X"], -1, 1) if example.attributes.get("channels_last") else arrays["X"]
-        groups = X.reshape(len(X), example.attributes["groups"], -1)
+        count: Any = example.attributes["groups"]
+        groups = X.reshape(len(X), count, -1)
         arrays["mean"], arrays["inv_std"] = groups.mean(-1), 1 / np.sqrt(groups.var(-1) + 1e-5)
     if "inv_std_var" in arrays:
-        columns = tuple(range(example.attributes.get("axis", -1) % arrays["X"].ndim, arrays["X"].ndim))
+        axis: Any = example.attributes.get("axis", -1)
+        columns = tuple(range(axis % arrays["X"].ndim, arrays["X"].ndim))
         inverse = np.asarray(1 / np.sqrt((arrays["X"] ** 2).mean(columns) + 1e-5))
         arrays["inv_std_var"] = inverse.reshape(arrays["inv_std_var"].shape)
     return arrays
