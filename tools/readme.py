@@ -65,12 +65,26 @@ def filled(page: str, text: str, parts: Mapping[str, Callable[[], str]]) -> str:
 
 
 def families() -> str:
-    """The names of the operators, by family."""
+    """A line for each family, with as many of its operators as fit, gradients first."""
     names: dict[str, list[str]] = {}
     for name, operator in gradkern.operators().items():
-        names.setdefault(operator.family, []).append(f"`{name}`")
-    lines = (f"{family.replace('_', ' ')}: {', '.join(each)}" for family, each in names.items())
-    return "\n".join(textwrap.fill(f"- {line}", 120, subsequent_indent="  ") for line in lines)
+        names.setdefault(operator.family.replace("_", " "), []).append(name)
+    return "\n".join(
+        f"- {family}: {_fitting(sorted(each, key=_gradient_first), family)}" for family, each in sorted(names.items())
+    )
+
+
+def _gradient_first(name: str) -> tuple[bool, int]:
+    return "Grad" not in name, len(name)
+
+
+def _fitting(names: list[str], family: str) -> str:
+    for shown in range(len(names), 0, -1):
+        more = [f"{len(names) - shown} more"] * (shown < len(names))
+        line = ", ".join([*(f"`{each}`" for each in names[:shown]), *more])
+        if len(line) <= 116 - len(family):
+            break
+    return line
 
 
 def operators() -> str:
