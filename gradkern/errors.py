@@ -78,6 +78,12 @@ def shown(value: Any) -> str:
         return f"of type {type(value).__name__}"
 
 
+def unknown(what: str, name: Any, known: Iterable[str]) -> str:
+    """What is said of a name that is not known: the nearest ones, and all."""
+    known = dict.fromkeys(known)
+    return f"unknown {what} {shown(name)}{nearest(name, known)}; known are {', '.join(known)}"
+
+
 def nearest(name: Any, known: Iterable[str]) -> str:
     """` (did you mean ...?)` for a misspelt name, or nothing."""
     lower = {each.lower(): each for each in known}

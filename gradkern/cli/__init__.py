@@ -13,7 +13,7 @@ from gradkern import __version__
 from gradkern.errors import GradkernError, RegistryError
 from gradkern.system.json_text import loads
 
-__all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main"]
+__all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main", "parser"]
 
 JSON_SCHEMA = 3
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 3, 130
@@ -23,7 +23,7 @@ CODES = "exit codes: 0 done, 1 {}, 2 the command line is wrong, 3 registry.yaml 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default the process's own. Returns the exit code."""
     try:
-        options = _parser().parse_args(arguments)
+        options = parser().parse_args(arguments)
         if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
             return _failed("gradkern: standard output is closed", FAILED)
         code = import_module(f"gradkern.cli.{options.module}").run(options)
@@ -55,7 +55,8 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="gradkern",
         description="Neural-network gradients on NVIDIA GPUs and CPUs.",
@@ -79,16 +80,21 @@ def _parser() -> argparse.ArgumentParser:
         command(
             "cache",
             "caches",
-            "look after the kernels and searches kept on disk",
+            "show, check, remove or carry over the compiled kernels and results of searches kept on disk",
             "a bad entry, or a failure",
         )
     )
     _pack(
         command(
-            "pack", "packs", "make, take and show packs: kernels that come ready", "a pack is not used, or a failure"
+            "pack",
+            "packs",
+            "build, install and show packs, files of kernels compiled ahead of time",
+            "a pack is not used, or a failure",
         )
     )
     _warmup(command("warmup", "warmup", "compile and search kernels ahead of time", "something failed"))
+    completion = command("completion", "completion", "print a shell's completion script", "shtab is not installed")
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help='bash: eval "$(gradkern completion bash)"')
     return parser
 
 
@@ -97,7 +103,7 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 
 def _ops(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="*", help="operators to show in full; without any, all are listed in a table")
+    parser.add_argument("name", nargs="*", metavar="OP", help="operators to show in full; without any, all are listed")
     _json(parser)
     parser.add_argument("--provider", metavar="P", help="only operators that this provider computes")
     parser.add_argument("--types", metavar="T", help="only operators that take data of this type, such as bfloat16")
@@ -108,7 +114,6 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--axes",
-        "--shape",
         type=_mapping,
         metavar="JSON",
         help="""sizes of the axes that `gradkern ops OP` names: '{"rows": [4096], "columns": [1024]}'""",
@@ -120,7 +125,11 @@ def _explain(parser: argparse.ArgumentParser) -> None:
         help="a size of the registry: examples, then benchmarks, from 1 (the default)",
     )
     parser.add_argument(
-        "--dtype", default="float32", metavar="T", help="type of the data, or types: G=bfloat16,V=float32 (%(default)s)"
+        "--types",
+        default="float32",
+        metavar="T",
+        help="type of the data, or types of the variables that `gradkern ops OP` names: G=bfloat16,V=float32"
+        " (%(default)s)",
     )
     parser.add_argument("--attributes", type=_mapping, default={}, metavar="JSON", help="attributes of the call")
     parser.add_argument("--outputs", metavar="A,B", help="outputs to compute; by default those the contract says")
@@ -150,23 +159,26 @@ def _cache(parser: argparse.ArgumentParser) -> None:
     about = {
         "info": "say where kernels and searches are, how many, and how large",
         "verify": "read everything and check it",
-        "clear": "remove everything; it is compiled, or searched, again when it is needed",
+        "clear": "remove all kernels, results of searches and installed packs, after asking on a terminal",
         "export": "write the results of all searches into one file, for machines with the same GPU and libraries",
-        "import": "take over the results of searches in such a file; those of this machine stay",
+        "import": "add the results of searches in such a file to this machine's own, which stay",
     }
     for name, action in _actions(parser, about):
         _json(action)
         if name == "verify":
             action.add_argument("--repair", action="store_true", help="remove the bad ones")
+        if name == "clear":
+            action.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+            action.add_argument("--yes", action="store_true", help="do not ask")
         if name in ("export", "import"):
-            action.add_argument("file", metavar="FILE")
+            action.add_argument("file", metavar="FILE", help="the results of searches")
 
 
 def _pack(parser: argparse.ArgumentParser) -> None:
     about = {
         "build": "compile the kernels of popular calls for an architecture; it takes minutes, and no GPU",
-        "install": "take a pack from a file",
-        "info": "show the packs that there are, and why one is not used",
+        "install": "copy a pack into the cache; what does not fit this version is refused",
+        "info": "show the packs of the package and of the cache, and why one is not used",
     }
     for name, action in _actions(parser, about):
         if name == "build":
@@ -191,7 +203,7 @@ def _pack(parser: argparse.ArgumentParser) -> None:
                 help="only if what is there is not what would be built now; its kernels that are, are taken over",
             )
         if name == "install":
-            action.add_argument("file", metavar="FILE")
+            action.add_argument("file", metavar="FILE", help="the pack, made by `gradkern pack build`")
         if name == "info":
             _json(action)
 

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,19 @@ def _verify(options: argparse.Namespace) -> Answer:
     return facts, lines, FAILED if left else DONE
 
 
-def _clear(_: argparse.Namespace) -> Answer:
+def _clear(options: argparse.Namespace) -> Answer:
+    """On a terminal it asks before it removes."""
     (found, searched), packed, taken = count(), len(cache_files.entries("packs")), size()
+    numbers = {"kernels": found, "searches": searched, "bytes": taken, "packs": packed}
+    facts: dict[str, Any] = {"folder": str(cache_files.root()), **numbers, "left": {}}
+    if options.dry_run:
+        return {**facts, "dry_run": True}, [f"would remove {_amount(numbers)} from {cache_files.root()}"], DONE
+    asks = not (options.yes or options.json) and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    if asks and any(numbers.values()):
+        print(f"This removes {_amount(numbers)} from {cache_files.root()}.")
+        print("Kernels are compiled again when they are needed, searches made again; packs have to be installed again.")
+        if input("Remove them? [y/N] ").strip().lower() not in ("y", "yes"):
+            return facts, ["nothing is removed"], FAILED
     left: dict[str, str] = {}
     for name in FOLDERS:
         reason = cache_files.clear(name)
@@ -110,9 +122,13 @@ def _clear(_: argparse.Namespace) -> Answer:
     numbers = {"kernels": found - remaining, "searches": searched - unsearched, "bytes": taken - rest}
     numbers["packs"] = packed - len(cache_files.entries("packs"))
     facts = {"folder": str(cache_files.root()), **numbers, "left": left}
-    line = f"removed {counted(numbers['kernels'], 'kernel')} and {counted(numbers['searches'], 'search')}"
-    line += f" and {counted(numbers['packs'], 'pack')}" if numbers["packs"] else ""
-    return facts, [f"{line}, {numbers['bytes']:,} bytes, from {cache_files.root()}"], FAILED if left else DONE
+    return facts, [f"removed {_amount(numbers)} from {cache_files.root()}"], FAILED if left else DONE
+
+
+def _amount(numbers: Mapping[str, int]) -> str:
+    text = f"{counted(numbers['kernels'], 'kernel')} and {counted(numbers['searches'], 'search')}"
+    text += f" and {counted(numbers['packs'], 'pack')}" if numbers["packs"] else ""
+    return f"{text}, {numbers['bytes']:,} bytes,"
 
 
 def _export(options: argparse.Namespace) -> Answer:

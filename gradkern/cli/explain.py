@@ -37,8 +37,9 @@ def run(options: argparse.Namespace) -> int:
             options.attributes,
         )
     outputs = options.outputs.split(",") if options.outputs else None
-    arrays = arrays_of(name, operator, example, {"strides": options.strides, "policy": options.policy})
-    wanted = Wanted(name, operator, example, types_of(name, operator, options.dtype), outputs, given, **arrays)
+    types = types_of(name, operator, options.types)
+    arrays = arrays_of(name, operator, example, types, {"strides": options.strides, "policy": options.policy})
+    wanted = Wanted(name, operator, example, types, outputs, given, **arrays)
     facts = explained(wanted, *_planned(wanted, usable(name, operator, options.provider)))
     print(json.dumps(facts, indent=2) if options.json else _text(facts))
     return DONE

@@ -1,31 +1,35 @@
-"""`gradkern ops`: the operators that match, as a table, whole, or as JSON. tools/list_ops.py is the same command."""
+"""`gradkern ops`: the operators that match, as a list, whole, or as JSON. tools/list_ops.py is the same command."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from shutil import get_terminal_size
+from textwrap import shorten, wrap
 from typing import Any, cast
 
 from gradkern import __version__
 from gradkern.cli import DONE, FAILED, JSON_SCHEMA
 from gradkern.contract import registry
 from gradkern.contract.schema import Attribute, Axis, Entry, Flat, Input, Ones, Operator, Output, Shape, names_of
-from gradkern.errors import nearest
+from gradkern.errors import ArgumentError, unknown
 from gradkern.system.providers import unavailable
 
-__all__ = ["run", "sections"]
+__all__ = ["require_known", "run", "sections"]
 
 
 def run(options: argparse.Namespace) -> int:
     """List the operators that match."""
     every = registry.operators()
-    unknown = [name for name in options.name if name not in every]
-    for name in unknown:
-        print(f"unknown operator {name!r}{nearest(name, every)}; known are {', '.join(every)}", file=sys.stderr)
-    if unknown:
+    strange = [name for name in options.name if name not in every]
+    for name in strange:
+        print(unknown("operator", name, every), file=sys.stderr)
+    if strange:
         return FAILED
+    require_known("provider", options.provider, (each for operator in every.values() for each in operator.providers))
+    require_known("type", options.types, (each for operator in every.values() for each in operator.data_types))
     chosen = {
         name: operator
         for name, operator in every.items()
@@ -41,11 +45,18 @@ def run(options: argparse.Namespace) -> int:
     elif chosen and options.name:
         print("\n\n".join(_whole(name, operator) for name, operator in chosen.items()))
     elif chosen:
-        _table(chosen)
+        print("\n".join(_list(chosen)))
     if not chosen:
         print("no operator matches", file=sys.stderr)
         return FAILED
     return DONE
+
+
+def require_known(what: str, name: str | None, known: Iterable[str]) -> None:
+    """Raise ArgumentError unless the name, if there is one, is known."""
+    known = [*known]
+    if name is not None and name not in known:
+        raise ArgumentError(unknown(what, name, known))
 
 
 def _available(operator: Operator) -> dict[str, Any]:
@@ -55,53 +66,23 @@ def _available(operator: Operator) -> dict[str, Any]:
     }
 
 
-def _row(name: str, operator: Operator) -> tuple[str, ...]:
-    return (
-        name,
-        ", ".join(operator.data_types),
-        ", ".join(
-            f"{each.name}:{each.type}" + ("" if each.memory == "device" else " (host)") for each in operator.inputs
-        ),
-        ", ".join(f"{each.name}:{each.type}" + ("" if each.default else " (on request)") for each in operator.outputs),
-        ", ".join(pair for pair, _, _ in _in_place(operator)) or "-",
-        ", ".join(operator.attributes) or "-",
-        ", ".join(f"{each} ({unavailable(each) or 'available'})" for each in operator.providers),
-    )
+def _width() -> int:
+    """Columns of the terminal, or of COLUMNS; 80 where the output is no terminal."""
+    return max(40, get_terminal_size().columns)
 
 
-_HEADER = ("operator", "types", "inputs", "outputs", "in place", "attributes", "providers")
-
-
-def _table(chosen: Mapping[str, Operator]) -> None:
-    rows = [_row(name, operator) for name, operator in chosen.items()]
-    if sys.stdout.isatty():
-        _on_terminal(rows)
-        return
-    widths = [max(len(row[column]) for row in (_HEADER, *rows)) for column in range(len(_HEADER))]
-    for row in (_HEADER, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _on_terminal(rows: Sequence[tuple[str, ...]]) -> None:
-    """A line for each thing to say of an operator, under its name: 80 columns are enough, and all can be copied."""
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text  # it does not read brackets as markup
-
-    console = Console(highlight=False)
-    for name, *cells in rows:
-        console.print(Text(name, "bold"))
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(no_wrap=True, style="dim")
-        grid.add_column(overflow="fold")
-        for title, cell in zip(_HEADER[1:], cells, strict=True):
-            grid.add_row(title, Text(cell))
-        console.print(Padding(grid, (0, 0, 0, 2)))
+def _list(chosen: Mapping[str, Operator]) -> list[str]:
+    """A line for each operator, as long as the terminal is wide."""
+    first = max(map(len, chosen))
+    return [
+        f"{name:<{first}}  {shorten(each.doc, _width() - first - 2, placeholder=' ...')}"
+        for name, each in chosen.items()
+    ]
 
 
 def _whole(name: str, operator: Operator) -> str:
-    lines = [f"{name}  ({operator.domain}, since version {operator.since_version})", f"  {operator.doc}"]
+    lines = _wrapped("", f"{name}  ({operator.domain}, since version {operator.since_version})", 2)
+    lines += _wrapped("  ", operator.doc, 2)
     for title, rows in sections(operator).items():
         lines += _section(title, rows)
     providers = [(key, "", unavailable(key) or "available") for key in operator.providers]
@@ -123,10 +104,19 @@ def sections(operator: Operator) -> dict[str, list[tuple[str, str, str]]]:
 
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """The rows in columns where the terminal is wide enough, else what each is below its name."""
     if not rows:
         return []
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return [f"  {title}", *(f"    {a.ljust(first)}  {b.ljust(second)}  {c}".rstrip() for a, b, c in rows)]
+    lines = [f"    {a.ljust(first)}  {b.ljust(second)}  {c}".rstrip() for a, b, c in rows]
+    if max(map(len, lines)) > _width():
+        parts = ((_wrapped("    ", f"{a}  {b}", 6), _wrapped("      ", c, 6)) for a, b, c in rows)
+        lines = [line for part in parts for each in part for line in each]
+    return [f"  {title}", *lines]
+
+
+def _wrapped(start: str, text: str, indent: int) -> list[str]:
+    return wrap(text, _width(), initial_indent=start, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _axis(each: Axis) -> str:

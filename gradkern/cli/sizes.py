@@ -14,7 +14,7 @@ from gradkern.contract.schema import Example, Input, Operator, Output, axis_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import dry_plan_for, plan_for
-from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError, nearest
+from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError, nearest, unknown
 from gradkern.policy import effective, searching
 from gradkern.system import providers
 from gradkern.system.providers import unavailable
@@ -86,7 +86,7 @@ def find(name: str) -> Operator:
     """The operator of this name."""
     every = registry.operators()
     if name not in every:
-        raise UnknownOperatorError(f"unknown operator {name!r}{nearest(name, every)}; known are {', '.join(every)}")
+        raise UnknownOperatorError(unknown("operator", name, every))
     return every[name]
 
 
@@ -104,33 +104,46 @@ def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attribute
     return complete(operator, example)
 
 
-def arrays_of(name: str, operator: Operator, example: Example, given: Mapping[str, Any]) -> dict[str, Any]:
+def arrays_of(
+    name: str, operator: Operator, example: Example, types: Mapping[str, str], given: Mapping[str, Any]
+) -> dict[str, Any]:
     """Inputs, strides, alignment and policy of a call, from JSON; refused where they fit neither the operator nor its
-    axes.
+    axes and types.
     """
     inputs = given.get("inputs")
     if inputs is not None:
         _check_inputs(name, operator, example, inputs)
-    ranks = {each.name: len(shape_of(each.shape, example.axes)) for each in _given(operator, example, inputs)}
+    tensors = {each.name: each for each in _given(operator, example, inputs)}
     found: dict[str, Any] = {key: given.get(key) or {} for key in ("strides", "alignment", "policy")}
     for key, values in found.items():
         if not isinstance(values, Mapping):
             raise ArgumentError(f"{name}: {key} is {values!r}; expected an object")
     for key in ("strides", "alignment"):
-        for each in found[key].keys() - ranks.keys():
-            raise ArgumentError(f"{name}: {key} of {each!r}{nearest(each, ranks)}; inputs are {', '.join(ranks)}")
-    for each, steps in found["strides"].items():
-        if not (type(steps) is list and [type(step) for step in cast(list[Any], steps)] == [int] * ranks[each]):
-            raise ArgumentError(f"{name}: strides of {each} are {steps!r}; expected {ranks[each]} numbers of bytes")
+        for each in found[key].keys() - tensors.keys():
+            raise ArgumentError(f"{name}: {key} of {each!r}{nearest(each, tensors)}; inputs are {', '.join(tensors)}")
     for each, value in found["alignment"].items():
-        if value not in (1, 2, 4, 8, 16):
+        if type(value) is not int or value not in (1, 2, 4, 8, 16):
             raise ArgumentError(f"{name}: alignment of {each} is {value!r}; expected 1, 2, 4, 8 or 16")
+    for each, steps in found["strides"].items():
+        rank, dtype = len(shape_of(tensors[each].shape, example.axes)), dtype_of(types[tensors[each].type])
+        _check_strides(f"{name}: strides of {each}", steps, rank, dtype, found["alignment"].get(each, dtype.itemsize))
     effective(found["policy"])
     scalars: Any = given.get("scalars") or []
     numbers = [each.name for each in operator.inputs if each.is_scalar]
     if not (isinstance(scalars, list) and all(each in numbers for each in cast(list[Any], scalars))):
         raise ArgumentError(f"{name}: scalars is {scalars!r}; expected a list of {', '.join(numbers) or 'none'}")
     return {**found, "inputs": inputs, "scalars": scalars}
+
+
+def _check_strides(what: str, steps: Any, rank: int, dtype: Any, alignment: int) -> None:
+    """Raise ArgumentError unless an array of this type, aligned so, can have these strides."""
+    unit = min(dtype.itemsize, alignment)
+    expected = f"expected {rank} numbers of bytes, multiples of {unit} for {dtype}"
+    if not (type(steps) is list and [type(step) for step in cast(list[Any], steps)] == [int] * rank):
+        raise ArgumentError(f"{what} are {steps!r}; {expected}")
+    for step in cast(list[int], steps):
+        if step % unit or abs(step) >= 2**63:
+            raise ArgumentError(f"{what} are {steps!r}, with {step}; {expected}")
 
 
 def _given(operator: Operator, example: Example, inputs: Sequence[str] | None) -> tuple[Input, ...]:
@@ -159,6 +172,12 @@ def types_of(name: str, operator: Operator, wanted: Any) -> Mapping[str, str]:
     if not isinstance(wanted, str | Mapping):
         raise ArgumentError(f"{name}: types is {wanted!r}; expected a type, or types by variable")
     wanted = cast(str | Mapping[str, str], wanted)
+    for variable, given in by_variable(operator, wanted).items():
+        if variable not in operator.types:
+            raise DTypeError(f"{name}: {unknown('type variable', variable, operator.types)}")
+        known = [row[variable] for row in operator.combinations]
+        if given not in known:
+            raise DTypeError(f"{name}: {unknown(f'type of {variable}', given, known)}")
     found = combinations(operator, wanted)
     if not found:
         text = wanted if isinstance(wanted, str) else ",".join(f"{key}={value}" for key, value in wanted.items())
@@ -169,9 +188,15 @@ def types_of(name: str, operator: Operator, wanted: Any) -> Mapping[str, str]:
 
 def combinations(operator: Operator, wanted: str | Mapping[str, str]) -> list[Mapping[str, str]]:
     """Every registered combination with data of a type ("bfloat16"), or with the types of these variables."""
-    if isinstance(wanted, str):
-        wanted = _variables(wanted) if "=" in wanted else {operator.data.type: wanted}
+    wanted = by_variable(operator, wanted)
     return [row for row in operator.combinations if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def by_variable(operator: Operator, wanted: str | Mapping[str, str]) -> Mapping[str, str]:
+    """Types by variable; one alone is that of the data."""
+    if not isinstance(wanted, str):
+        return wanted
+    return _variables(wanted) if "=" in wanted else {operator.data.type: wanted}
 
 
 def usable(name: str, operator: Operator, provider: str | None = None) -> str:
@@ -218,9 +243,8 @@ def wanted_of(data: Any) -> Wanted:
     if not isinstance(data, dict):
         raise ArgumentError("expected an object with op, axes and types")
     data = cast(dict[str, Any], data)
-    unknown = data.keys() - set(_KEYS)
-    if unknown:
-        raise ArgumentError(f"unknown key {min(unknown)!r}; known are {', '.join(_KEYS)}")
+    for key in data.keys() - set(_KEYS):
+        raise ArgumentError(unknown("key", key, _KEYS))
     missing = [key for key in ("op", "axes") if key not in data]
     if missing:
         raise ArgumentError(f"{missing[0]!r} is missing")
@@ -230,5 +254,5 @@ def wanted_of(data: Any) -> Wanted:
     operator = find(name)
     example = example_of(name, operator, data["axes"], data.get("attributes", {}))
     types = types_of(name, operator, data.get("types", "float32"))
-    arrays = arrays_of(name, operator, example, data)
+    arrays = arrays_of(name, operator, example, types, data)
     return Wanted(name, operator, example, types, data.get("outputs"), **arrays)

@@ -12,6 +12,7 @@ from typing import Any
 
 from gradkern.cli import DONE, FAILED
 from gradkern.cli.caches import count, counted
+from gradkern.cli.ops import require_known
 from gradkern.cli.sizes import Wanted, combinations, find, named, usable, wanted_of
 from gradkern.contract import registry
 from gradkern.dispatch.planner import compile_ahead
@@ -32,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return FAILED
+    _check(options)
     wanted = list(_named(options) if options.calls else _registered(options))
     work = [(each, provider) for each in wanted for provider in _providers(each, options.provider)]
     if not work:
@@ -59,6 +61,16 @@ def run(options: argparse.Namespace) -> int:
     if failed:
         print(f"{failed} failed", file=sys.stderr)
     return FAILED if failed else DONE
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise a GradkernError for a name that no operator knows."""
+    chosen = [find(name) for name in options.operators] or [*registry.operators().values()]
+    require_known("provider", options.provider, (each for operator in chosen for each in operator.providers))
+    for each in options.types.split(",") if options.types != "all" else ():
+        variable, _, given = each.strip().rpartition("=")
+        rows = (row for operator in chosen for row in operator.combinations)
+        require_known("type", given, (row[key] for row in rows for key in ([variable] if variable in row else row)))
 
 
 def _registered(options: argparse.Namespace) -> Iterator[Wanted]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gradkern.contract.expression import expression, product
 from gradkern.contract.schema import Example, Operator, Path, axis_of, shape_of
 from gradkern.contract.shape_consistency import listed
-from gradkern.errors import ShapeError
+from gradkern.errors import ShapeError, nearest
 
 __all__ = ["complete", "example_mistakes"]
 
@@ -28,16 +28,18 @@ def _mistakes(operator: Operator, example: Example) -> Iterator[tuple[Path, str]
     spare = {axis_of(part) for each in operator.inputs if each.optional for part in each.sizes} - needed
     spare |= {name for name, axis in operator.axes.items() if axis.equals is not None}
     spare |= {str(part) for each in operator.inputs if each.is_list for part in each.shape}
-    for name in operator.axes.keys() - spare - example.axes.keys():
-        yield ("axes",), f"gives no size to {name!r}"
     for name, size in example.axes.items():
         if name not in operator.axes:
-            yield ("axes", name), f"no axis {name!r}; axes has {listed(operator.axes)}"
+            yield ("axes", name), f"no axis {name!r}{nearest(name, operator.axes)}; axes has {listed(operator.axes)}"
         elif operator.axes[name].group != isinstance(size, tuple):
-            yield ("axes", name), "a group takes a list of sizes, a single axis one size"
+            kind, came = ("a list of sizes", "one size") if operator.axes[name].group else ("one size", "a list")
+            yield ("axes", name), f"expected {kind}, got {came}"
+    for name in operator.axes.keys() - spare - example.axes.keys():
+        yield ("axes",), f"gives no size to {name!r}"
     on_host = {each.name: each for each in operator.inputs if each.memory != "device"}
     for name in example.attributes.keys() - operator.attributes.keys() - on_host.keys():
-        yield ("attributes", name), f"no attribute {name!r}; attributes has {listed(operator.attributes)}"
+        hint = nearest(name, operator.attributes)
+        yield ("attributes", name), f"no attribute {name!r}{hint}; attributes has {listed(operator.attributes)}"
     for name, attribute in operator.attributes.items():
         if attribute.required and name not in example.attributes:
             yield ("attributes",), f"misses the required {name!r}"

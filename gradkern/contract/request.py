@@ -12,7 +12,7 @@ from gradkern.arrays.kind import View
 from gradkern.contract import registry
 from gradkern.contract.binder import AttributeKey, Binder, attribute_key
 from gradkern.contract.host import HostValue, host_key, host_values
-from gradkern.errors import UnknownOperatorError, nearest, shown
+from gradkern.errors import UnknownOperatorError, shown, unknown
 from gradkern.policy import Policy
 
 __all__ = ["Pairs", "Request", "Views", "binder_of", "request_of"]
@@ -100,9 +100,7 @@ def binder_of(op: Any) -> Binder:
     """The binder of an operator. Raises UnknownOperatorError where the registry has none of this name."""
     operators = registry.operators()
     if not isinstance(op, str) or op not in operators:
-        raise UnknownOperatorError(
-            f"unknown operator {shown(op)}{nearest(op, operators)}; known are {', '.join(operators)}"
-        )
+        raise UnknownOperatorError(unknown("operator", op, operators))
     if op not in _binders:
         _binders[op] = Binder(op, operators[op])
     return _binders[op]

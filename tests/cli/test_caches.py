@@ -203,6 +203,29 @@ def test_clear_removes_all_kernels_and_nothing_else(show: Shown, folder: Path, k
     )
 
 
+def test_a_dry_run_says_what_it_would_remove_and_removes_nothing(
+    show: Shown, folder: Path, kept: tuple[Path, Path]
+) -> None:
+    what = f"2 kernels and 0 searches, {size(*kept):,} bytes, from {folder}"
+    assert show("clear", "--dry-run") == (0, f"would remove {what}\n", "")
+    assert as_json(show, "clear", "--dry-run")[1]["kernels"] == 2
+    assert all(path.exists() for path in kept)
+
+
+@pytest.mark.parametrize(("options", "answer", "gone"), [([], "n", False), ([], "y", True), (["--yes"], None, True)])
+def test_on_a_terminal_it_says_what_it_removes_and_asks(
+    show: Shown, kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, options: list[str], answer: str, gone: bool
+) -> None:
+    asked: list[str] = []
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or answer)
+    code, out, _ = show("clear", *options)
+    assert (code, len(asked)) == (0 if gone else 1, 0 if options else 1)
+    assert ("This removes 2 kernels and 0 searches, " in out) == (not options)
+    assert all(path.exists() != gone for path in kept)
+
+
 def test_what_cannot_be_removed_is_said_and_exit_code_one(
     show: Shown, kept: tuple[Path, Path], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,15 +1,17 @@
 """The command line: what it lists, its exit codes, and how it starts and ends as a process."""
 
+import argparse
 import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,7 +23,6 @@ from ruamel.yaml import YAML
 
 import gradkern
 from gradkern import cli
-from gradkern.cli import ops
 from gradkern.contract import registry
 from gradkern.contract.schema import Operator, names_of
 from gradkern.system import providers
@@ -53,36 +54,36 @@ def shown_json(show: Shown, *arguments: str) -> list[dict[str, Any]]:
     return json.loads(out)["operators"]
 
 
-# --- the table -------------------------------------------------------------------------------------------------------
+# --- the list --------------------------------------------------------------------------------------------------------
 
 
-def test_piped_the_table_is_one_plain_line_for_each_operator(show: Shown) -> None:
-    code, out, err = show()
-    assert (code, err) == (0, "")
-    header, *rows = out.splitlines()
-    assert header.split() == ["operator", "types", "inputs", "outputs", "in", "place", "attributes", "providers"]
-    assert [row.split()[0] for row in rows] == NAMES
+@pytest.mark.parametrize("columns", [40, 80, 132])
+@pytest.mark.parametrize("arguments", [[], ["ConvGrad", "LayerNormalizationGrad", "BatchNormalizationGrad"]])
+def test_piped_or_not_no_line_is_wider_than_the_terminal(
+    show: Shown, monkeypatch: pytest.MonkeyPatch, columns: int, arguments: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = show(*arguments)[1]
+    assert all(len(line) <= columns for line in out.splitlines())
     assert out.isascii()
     assert "\x1b" not in out
+    words = set(out.split())
+    for name in arguments:
+        assert {*OPERATORS[name].doc.split(), *OPERATORS[name].axes, *OPERATORS[name].attributes} <= words
 
 
-def test_a_row_has_types_inputs_outputs_in_place_attributes_and_providers(show: Shown) -> None:
-    row = next(line for line in show()[1].splitlines() if line.startswith("BiasGeluGrad_dX"))
-    assert re.split("  +", row) == [
-        "BiasGeluGrad_dX",
-        "float32, float64, float16, bfloat16",
-        "dY:T, X:T, B:TB",
-        "dX:T, dB:TB (on request)",
-        "dY -> dX, X -> dX",
-        "-",
-        f"cuda ({providers.unavailable('cuda') or 'available'}), cpu (available)",
-    ]
+def test_the_list_is_a_line_for_each_operator_with_what_it_computes(show: Shown) -> None:
+    code, out, err = show()
+    assert (code, err) == (0, "")
+    assert [row.split()[0] for row in out.splitlines()] == NAMES
+    for row, operator in zip(out.splitlines(), OPERATORS.values(), strict=True):
+        said = row.split(maxsplit=1)[1]
+        assert said == operator.doc or operator.doc.startswith(said.removesuffix(" ..."))
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_a_terminal_gets_every_name_and_command_in_full(columns: int) -> None:
+def test_a_terminal_gets_the_same_in_its_own_width() -> None:
     master, slave = pty.openpty()
-    process = subprocess.Popen([sys.executable, LIST_OPS], stdout=slave, env={**ENVIRONMENT, "COLUMNS": str(columns)})
+    process = subprocess.Popen([sys.executable, LIST_OPS], stdout=slave, env={**ENVIRONMENT, "COLUMNS": "120"})
     os.close(slave)
     drawn = b""
     try:
@@ -92,23 +93,9 @@ def test_a_terminal_gets_every_name_and_command_in_full(columns: int) -> None:
         pass
     os.close(master)
     assert process.wait() == 0
-    lines = re.sub(r"\x1b\[[\d;]*m", "", drawn.decode()).splitlines()
-    assert all(len(line) <= columns for line in lines)
-    assert [line.rstrip() for line in lines if line[:1] != " "] == NAMES
-    for operator in OPERATORS.values():
-        for each in (*operator.inputs, *operator.outputs):
-            assert any(f"{each.name}:{each.type}" in line for line in lines)
-
-
-def test_brackets_of_a_command_reach_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    remedy = "numba_cuda not installed (pip install 'gradkern[cu13]')"
-    monkeypatch.setattr(ops, "unavailable", lambda provider: remedy)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "120")
-    assert cli.main(["ops"]) == 0
-    assert f"cuda ({remedy})" in re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    lines = drawn.decode().splitlines()
+    assert [line.split()[0] for line in lines] == NAMES
+    assert 80 < max(map(len, lines)) <= 120
 
 
 def test_a_provider_that_cannot_run_here_says_why(
@@ -119,7 +106,7 @@ def test_a_provider_that_cannot_run_here_says_why(
     request.addfinalizer(providers.unavailable.cache_clear)
     providers.unavailable.cache_clear()
     reason = "a_module_nobody_has not installed (pip install a_package)"
-    assert all(line.endswith(f"cpu ({reason})") for line in show()[1].splitlines()[1:])
+    monkeypatch.setenv("COLUMNS", "200")
     assert f"\n    cpu     {reason}" in show("ConvGrad")[1]
     available = shown_json(show, "ConvGrad")[0]["available"]
     assert available["cpu"] == {"available": False, "reason": reason, "modules": ["cpu.plan"]}
@@ -134,6 +121,7 @@ def test_a_provider_this_version_does_not_have_says_so() -> None:
 
 def test_a_named_operator_is_shown_whole(show: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradkern.cli.ops.unavailable", {"cuda": "no NVIDIA GPU"}.get)
+    monkeypatch.setenv("COLUMNS", "200")
     code, out, err = show("InvertibleLayerNormalizationGrad")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
@@ -178,7 +166,10 @@ def test_a_named_operator_is_shown_whole(show: Shown, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_operator_can_be_shown_whole_with_all_it_has(show: Shown, name: str) -> None:
+def test_every_operator_can_be_shown_whole_with_all_it_has(
+    show: Shown, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     out, operator = show(name)[1], OPERATORS[name]
     for each in (*operator.inputs, *operator.outputs):
         assert f"    {each.name}:{each.type} " in out
@@ -256,13 +247,27 @@ def test_provider_chooses_operators_that_a_provider_computes(show: Shown, monkey
     assert [entry["name"] for entry in shown_json(show, "--provider", "cpu")] == expected
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--provider", "tpu"], ["--types", "int8"], ["ConvGrad", "--types", "complex64"]]
-)
-def test_nothing_that_matches_is_exit_code_one(show: Shown, arguments: list[str]) -> None:
+def test_nothing_that_matches_is_exit_code_one(show: Shown) -> None:
+    arguments = ["BatchNormalizationMergeStatistics", "--types", "float16"]
     assert show(*arguments) == (1, "", "no operator matches\n")
     code, out, err = show("--json", *arguments)
     assert (code, json.loads(out)["operators"], err) == (1, [], "no operator matches\n")
+
+
+@pytest.mark.parametrize("command", [["ops"], ["warmup"], ["explain", "ConvGrad"]], ids=lambda each: each[0])
+@pytest.mark.parametrize(
+    ("option", "value", "hint", "known"),
+    [("--types", "float7", "float16", "float32, float64"), ("--provider", "cpus", "cpu", "cuda, cpu")],
+)
+def test_an_unknown_type_or_provider_is_named_with_those_that_are_known(
+    command: list[str], option: str, value: str, hint: str, known: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*command, option, value]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"{value!r} (did you mean " in err
+    assert f"{hint}?)" in err or f"{hint} or" in err
+    assert known in err
 
 
 def test_an_unknown_name_is_exit_code_one_and_gets_the_nearest(show: Shown) -> None:
@@ -305,6 +310,66 @@ def test_version_and_help_say_what_they_should(capsys: pytest.CaptureFixture[str
             cli.main([argument])
         assert caught.value.code == 0
         assert expected in capsys.readouterr().out
+
+
+# --- the page and the shell ------------------------------------------------------------------------------------------
+
+
+def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command that can be given, such as "gradkern cache info", and its parser."""
+    nested = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    if not nested:
+        yield parser.prog, parser
+    for each in nested:
+        for inner in each.choices.values():
+            yield from commands(inner)
+
+
+def test_the_page_names_every_command_and_every_option() -> None:
+    page = (ROOT / "tools" / "docs" / "command-line.md").read_text(encoding="utf-8")
+    known = dict(commands(cli.parser()))
+    named = {*re.findall(r"`(gradkern(?: [a-z]+)+)[ `]", page)}
+    assert {each for each in named if each in known} == {*known}
+    for command, parser in known.items():
+        for option in (each for action in parser._actions for each in action.option_strings if each[:2] == "--"):
+            assert option == "--help" or f"{option}" in page, f"{command} {option}"
+
+
+def test_every_help_says_what_its_arguments_are() -> None:
+    for command, parser in commands(cli.parser()):
+        for action in parser._actions:
+            assert action.help, f"{command} {action.metavar or action.dest}"
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["ca"], {"cache"}),
+        (["cache", "cl"], {"clear"}),
+        (["ops", "ConvG"], {"ConvGrad"}),
+        (["explain", "--pro"], {"--provider"}),
+        (["warmup", "--provider", "c"], {"cuda", "cpu"}),
+    ],
+    ids=" ".join,
+)
+def test_bash_completes_commands_options_and_operators(
+    line: list[str], words: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("shtab", reason="shtab is not installed")
+    assert cli.main(["completion", "bash"]) == 0
+    ask = 'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _shtab_gradkern; printf "%s\\n" "${COMPREPLY[@]}"'
+    script = f"{capsys.readouterr().out}\nCOMP_WORDS=(gradkern {' '.join(line)}); {ask}"
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
+    assert {*done.stdout.split()} == words, done.stderr
+
+
+def test_completion_without_shtab_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert cli.main(["completion", "zsh"]) == 1
+    assert capsys.readouterr().err.startswith("gradkern completion: shtab is not installed: ")
 
 
 # --- as a process ----------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def facts(show: Shown, provider: FakeProvider) -> Callable[..., dict[str, Any]]:
 
 
 def test_a_plan_is_shown_whole(show: Shown, provider: FakeProvider) -> None:
-    assert show(LN, "--axes", AXES, "--dtype", "bfloat16", "--provider", "cpu") == (
+    assert show(LN, "--axes", AXES, "--types", "bfloat16", "--provider", "cpu") == (
         0,
         "LayerNormalizationGrad\n"
         "  sizes       rows=4096 columns=1024\n"
@@ -110,20 +110,19 @@ def test_sizes_beyond_this_machine_are_planned_without_arrays(facts: Callable[..
     assert facts(LN, "--axes", '{"rows": [4000000000], "columns": [65536]}')["bytes"] > 3e15
 
 
-@pytest.mark.parametrize("option", ["--axes", "--shape"])
-def test_attributes_go_with_axes(facts: Callable[..., dict[str, Any]], option: str) -> None:
+def test_attributes_go_with_axes(facts: Callable[..., dict[str, Any]]) -> None:
     axes = {"N": 1, "C": 2, "M": 4, "C_per_group": 2, "spatial": [9], "kernel": [3], "out": [4]}
-    shown = facts("ConvGrad", option, json.dumps(axes), "--attributes", '{"strides": [2]}')
+    shown = facts("ConvGrad", "--axes", json.dumps(axes), "--attributes", '{"strides": [2]}')
     assert (shown["attributes"]["strides"], shown["axes"]) == ([2], axes)
 
 
 def test_types_may_be_named_by_variable(facts: Callable[..., dict[str, Any]]) -> None:
-    types = facts(LN, "--axes", AXES, "--dtype", "T=bfloat16,V=float32")["types"]
+    types = facts(LN, "--axes", AXES, "--types", "T=bfloat16,V=float32")["types"]
     assert types == {"G": "bfloat16", "T": "bfloat16", "U": "float32", "V": "float32", "S": "bfloat16"}
 
 
 def test_a_type_that_no_input_has_is_asked_for_by_its_attribute(facts: Callable[..., dict[str, Any]]) -> None:
-    shown = facts("InvertibleLayerNormalizationGrad", "--axes", AXES, "--dtype", "T=float32,V=float16")
+    shown = facts("InvertibleLayerNormalizationGrad", "--axes", AXES, "--types", "T=float32,V=float16")
     assert (shown["types"]["T"], shown["attributes"]["X_grad_type"]) == ("float32", "float32")
 
 
@@ -216,21 +215,31 @@ ROWS = "; ".join(", ".join(f"{key}={value}" for key, value in row.items()) for r
         (["LayerNormGrad"], "unknown operator 'LayerNormGrad' (did you mean "),
         ([LN, "--axes", '{"rows": [3]}'], f"{LN}: axes: gives no size to 'columns'\n"),
         (
-            [LN, "--axes", '{"rows": 3, "columns": [4]}'],
-            f"{LN}: axes.rows: a group takes a list of sizes, a single axis one size\n",
+            [LN, "--axes", '{"row": [3], "columns": [4]}'],
+            f"{LN}: axes.row: no axis 'row' (did you mean rows?); axes has rows, columns\n",
         ),
+        ([LN, "--axes", '{"rows": 3, "columns": [4]}'], f"{LN}: axes.rows: expected a list of sizes, got one size\n"),
         (
             [LN, "--axes", '{"rows": [3], "columns": ["4"]}'],
             f"{LN}: axes.columns: expected a size or a list of sizes, 0 or more, got ('4',)\n",
         ),
-        ([LN, "--axes", AXES, "--attributes", '{"axs": 1}'], f"{LN}: attributes.axs: no attribute 'axs'; attributes "),
+        (
+            [LN, "--axes", AXES, "--attributes", '{"axs": 1}'],
+            f"{LN}: attributes.axs: no attribute 'axs' (did you mean axis?); attributes ",
+        ),
         ([LN, "--axes", AXES, "--attributes", '{"axis": 7}'], f"{LN}: attribute axis is 7, but input X has rank 2; "),
         ([LN, "--example", "9"], f"{LN}: no example 9; it has 8, 1 to 4 small ones for tests\n"),
         ([LN, "--example", "0"], f"{LN}: no example 0; it has 8, 1 to 4 small ones for tests\n"),
         (
-            [LN, "--dtype", "int8"],
-            f"{LN}: no registered combination has the types int8; registered are {ROWS}\n",
+            [LN, "--types", "G=float16,V=float64"],
+            f"{LN}: no registered combination has the types G=float16,V=float64; registered are {ROWS}\n",
         ),
+        ([LN, "--types", "int8"], f"{LN}: unknown type of G 'int8'; known are float32, float64, float16, bfloat16\n"),
+        ([LN, "--types", "g=float16"], f"{LN}: unknown type variable 'g' (did you mean G?); known are G, T, U, V, S\n"),
+        ([LN, "--strides", '{"X": [40, 1]}'], f"{LN}: strides of X are [40, 1], with 1; expected 2 numbers of bytes, "),
+        ([LN, "--strides", '{"X": [160]}'], f"{LN}: strides of X are [160]; expected 2 numbers of bytes, multiples "),
+        ([LN, "--strides", f'{{"X": [{2**63}, 4]}}'], f"{LN}: strides of X are [{2**63}, 4], with {2**63}; expected "),
+        ([LN, "--strides", '{"x": [160, 4]}'], f"{LN}: strides of 'x' (did you mean X?); inputs are Y_grad, X, "),
         ([LN, "--outputs", "dX"], f"{LN}: unknown output 'dX'"),
         ([LN, "--provider", "cpus"], f"{LN}: no provider 'cpus' (did you mean cpu?); registered are "),
     ],
@@ -245,9 +254,9 @@ def test_what_does_not_fit_the_contract_is_exit_code_one(show: Shown, arguments:
     ("arguments", "message"),
     [
         ([], "the following arguments are required: OP"),
-        ([LN, "--axes", "{"], "argument --axes/--shape: '{' is not JSON: "),
-        ([LN, "--axes", "[1]"], "argument --axes/--shape: '[1]' is not a JSON object"),
-        ([LN, "--axes", AXES, "--example", "1"], "argument --example: not allowed with argument --axes/--shape"),
+        ([LN, "--axes", "{"], "argument --axes: '{' is not JSON: "),
+        ([LN, "--axes", "[1]"], "argument --axes: '[1]' is not a JSON object"),
+        ([LN, "--axes", AXES, "--example", "1"], "argument --example: not allowed with argument --axes"),
     ],
 )
 def test_a_wrong_command_line_is_exit_code_two(

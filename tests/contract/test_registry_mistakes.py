@@ -181,9 +181,9 @@ BAD = {
     "no provider": ("      cpu: [cpu]", "      {}", "27: operators.Sum.providers: needs at least one, got {}"),
     "an example without a size": ("{rows: [2], columns: 3}, attributes", "{rows: [2]}, attributes", "30: operators.Sum.examples.0.axes: gives no size to 'columns'"),
     "an example of an unknown axis": ("columns: 3}, attributes", "columns: 3, N: 2}, attributes", "30: operators.Sum.examples.0.axes.N: no axis 'N'; axes has rows, columns"),
-    "an example with one size for a group": ("{rows: [2], columns: 3}, attributes", "{rows: 2, columns: 3}, attributes", "30: operators.Sum.examples.0.axes.rows: a group takes a list of sizes, a single axis one size"),
+    "an example with one size for a group": ("{rows: [2], columns: 3}, attributes", "{rows: 2, columns: 3}, attributes", "30: operators.Sum.examples.0.axes.rows: expected a list of sizes, got one size"),
     "an example of negative size": ("columns: 3}, attributes", "columns: -3}, attributes", f"30: operators.Sum.examples.0.axes.columns: expected {SIZES}, got -3"),
-    "an example with an unknown attribute": ("{mode: some}", "{made: some}", "30: operators.Sum.examples.0.attributes.made: no attribute 'made'; attributes has axis, mode, steps"),
+    "an example with an unknown attribute": ("{mode: some}", "{made: some}", "30: operators.Sum.examples.0.attributes.made: no attribute 'made' (did you mean mode?); attributes has axis, mode, steps"),
     "a benchmark without a size": ("{axes: {rows: [2], columns: 3}}", "{axes: {rows: [2]}}", "32: operators.Sum.benchmarks.0.axes: gives no size to 'columns'"),
 }  # fmt: skip
 
@@ -333,7 +333,7 @@ BAD_TOYS = {
     # attributes, examples
     "a default that is not below": ("default: 0.5", "default: 1.0", "32: operators.Toy.attributes.ratio.default: 1.0 is not below 1"),
     "an example's quotient": ("V: 4, after: [3], k: [2]}}]", "V: 5, after: [3], k: [2]}}]", "34: operators.Toy.examples.0: V/2 is 5/2; expected a whole number"),
-    "an example's unknown value": ("{ratio: 0.25}", "{ration: 0.25}", "35: operators.Toy.benchmarks.0.attributes.ration: no attribute 'ration'; attributes has axis, mode, groups, ratio"),
+    "an example's unknown value": ("{ratio: 0.25}", "{ration: 0.25}", "35: operators.Toy.benchmarks.0.attributes.ration: no attribute 'ration' (did you mean ratio?); attributes has axis, mode, groups, ratio"),
 }  # fmt: skip
 
 

@@ -513,7 +513,10 @@ def test_an_input_and_an_attribute_of_one_type_variable_agree() -> None:
         ("ScaledSum", ["scales floats, default 1.0 a factor for each input, or one for all"]),
     ],
 )  # fmt: skip
-def test_the_command_shows_it(capsys: pytest.CaptureFixture[str], name: str, lines: list[str]) -> None:
+def test_the_command_shows_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, lines: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["ops", name]) == 0
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert set(lines) <= set(shown)

@@ -1,0 +1,43 @@
+"""`gradkern completion`: the script with which a shell completes commands, options, and operators' names, by shtab."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, cast
+
+from gradkern.cli import DONE, parser
+from gradkern.contract import registry
+from gradkern.errors import GradkernError
+from gradkern.system.packages import pip
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script."""
+    try:
+        import shtab
+    except ImportError as error:
+        raise GradkernError(f"gradkern completion: shtab is not installed: {pip('install', 'shtab')}") from error
+    whole = parser()
+    operators = registry.operators()
+    providers = dict.fromkeys(each for operator in operators.values() for each in operator.providers)
+    types = dict.fromkeys(each for operator in operators.values() for each in operator.data_types)
+    known = {"OP": [*operators], "P": [*providers], "T": [*types]}
+    for action in _actions(whole):
+        if action.metavar == "FILE":
+            action.complete = shtab.FILE
+        elif action.metavar in known:
+            action.choices = known[action.metavar]
+    print(shtab.complete(whole, options.shell))
+    return DONE
+
+
+def _actions(parser: Any) -> Iterator[Any]:
+    """Every argument of the command and of those below it."""
+    for action in parser._actions:  # argparse has no public way to them, and shtab takes this one
+        yield action
+        if isinstance(action.choices, dict):
+            for each in dict.fromkeys(cast(dict[str, Any], action.choices).values()):
+                yield from _actions(each)
