@@ -11,7 +11,7 @@ tune        make the searches that calls have put off
 recorded    the calls of this process, for `gradkern warmup --calls FILE`
 plan_cache  the plans that were made: statistics() and clear()
 results     the named tuples that run returns
-torch       a PyTorch model's backward passes (import gradkern.torch)
+torch, jax  the same for PyTorch's models and JAX's functions, imported when first used
 
 What is refused raises a GradkernError, before anything is computed or written:
 
@@ -101,7 +101,20 @@ _LATER = {
 """Public names that need NumPy or the registry, and their modules."""
 
 
+_MODULES = ("jax", "results", "torch")
+"""Public modules that are imported when they are first used."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        from importlib import import_module
+
+        try:
+            return import_module(f"gradkern.{name}")
+        except ModuleNotFoundError as error:
+            if (error.name or "gradkern").partition(".")[0] == "gradkern":
+                raise
+            raise AttributeError(f"gradkern.{name} needs {error.name}, which is not installed: {error}") from error
     if name not in _LATER:
         raise AttributeError(f"module 'gradkern' has no attribute {name!r}")
     value = globals()[name] = getattr(_importing.load(f"gradkern.{_LATER[name]}"), name)
@@ -109,4 +122,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__, *_MODULES])

@@ -4,7 +4,10 @@ from typing import Any, Literal, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
+from gradkern import jax as jax
 from gradkern import results as _results
+from gradkern import results as results
+from gradkern import torch as torch
 from gradkern.contract.schema import Operator
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.dispatch.prepared import Prepared
@@ -25,6 +28,7 @@ from gradkern.errors import (
     UnknownOperatorError,
 )
 from gradkern.policy import Policy, policy
+from gradkern.policy import PolicyFields as _PolicyFields
 from gradkern.results import Array as _Array
 from gradkern.version import __version__ as __version__
 
@@ -52,6 +56,7 @@ __all__ = [
     "run",
     "tune",
 ]
+_Provider: TypeAlias = Literal["cpu", "cuda"]
 _G = TypeVar("_G", bound=_Array)
 _M = TypeVar("_M", bound=_Array)
 _S = TypeVar("_S", bound=_Array)
@@ -115,6 +120,9 @@ _TanhGradOutput: TypeAlias = Literal["dX"]
 
 class _Name(str):
     """The name of an operator, when it is not written out: to type checkers, what `operators()` gives."""
+
+class _ArgumentsDoNotFitTheOperator:
+    """Stands in an error about a call that fits no operator."""
 
 class _Operators(Mapping[_Name, Operator]):
     def __getitem__(self, name: str, /) -> Operator: ...
@@ -586,6 +594,54 @@ class _TanhGradPlan(Prepared):
         self, dY: _T, Y: _T, *, out: Mapping[_TanhGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.TanhGrad[_T]: ...
 
+class _BatchNormalization_takes_X_scale_B_and_perhaps_input_mean_input_var_Z: ...
+class _BatchNormalizationFromStatistics_takes_X_scale_B_saved_mean_saved_inv_std: ...
+class _BatchNormalizationGrad_takes_dY_X_Scale_saved_mean_saved_inv_std_and_perhaps_B_Y_dY2: ...
+class _BatchNormalizationGradFromSums_takes_dY_X_Scale_saved_mean_saved_inv_std_dScale_dBias_and_perhaps_counts: ...
+class _BatchNormalizationGradSums_takes_dY_X_saved_mean_saved_inv_std: ...
+class _BatchNormalizationMergeStatistics_takes_part_statistics_and_perhaps_input_mean_input_var: ...
+class _BatchNormalizationStatistics_takes_X: ...
+class _BiasFastGelu_takes_A_B: ...
+class _BiasFastGeluGrad_dX_takes_dY_X_B: ...
+class _BiasGelu_takes_A_B: ...
+class _BiasGeluGrad_dX_takes_dY_X_B: ...
+class _Conv_takes_X_W_and_perhaps_B: ...
+class _ConvGrad_takes_dY_X_W: ...
+class _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY: ...
+class _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
+class _FastGeluGrad_takes_dY_X: ...
+class _GeluGrad_takes_dY_X: ...
+class _GroupNorm_takes_X_gamma_beta: ...
+class _GroupNormGrad_takes_dY_X_mean_inv_std_and_perhaps_gamma_beta_sample_scale_sample_shift_residual_grad: ...
+class _GroupNormalization_takes_X_and_perhaps_scale_bias_sample_scale_sample_shift: ...
+class _InstanceNormalization_takes_input_scale_B: ...
+class _InvertibleLayerNormalizationGrad_takes_Y_grad_Y_scale_bias_inv_std_var: ...
+class _LayerNormalization_takes_X_Scale_and_perhaps_B: ...
+class _LayerNormalizationGrad_takes_Y_grad_X_scale_mean_inv_std_dev_and_perhaps_residual_grad: ...
+class _LeakyReluGrad_takes_dY_Y: ...
+class _LinearCrossEntropy_takes_X_W_labels_and_perhaps_B_weight_dY: ...
+class _LogSoftmaxGrad_takes_dY_X: ...
+class _LogSoftmaxGrad_13_takes_dY_X: ...
+class _QuickGeluGrad_takes_dY_X: ...
+class _ReluGrad_takes_dY_X: ...
+class _SigmoidGrad_takes_dY_Y: ...
+class _SimplifiedLayerNormalization_takes_X_scale: ...
+class _SimplifiedLayerNormalizationGrad_takes_Y_grad_X_scale_inv_std_var_and_perhaps_residual_grad: ...
+class _SkipGroupNorm_takes_X_gamma_beta_skip_and_perhaps_bias: ...
+class _SkipLayerNormalization_takes_input_skip_gamma_and_perhaps_beta_bias: ...
+class _SkipSimplifiedLayerNormalization_takes_input_skip_gamma_and_perhaps_bias: ...
+class _SoftmaxCrossEntropy_takes_logits_label: ...
+class _SoftmaxCrossEntropyGrad_takes_dY_log_prob_label: ...
+class _SoftmaxCrossEntropyLoss_takes_scores_labels_and_perhaps_weights: ...
+class _SoftmaxCrossEntropyLossGrad_takes_dY_log_prob_label_and_perhaps_weight: ...
+class _SoftmaxCrossEntropyLossInternal_takes_scores_labels_and_perhaps_weights_ignore_index: ...
+class _SoftmaxCrossEntropyLossInternalGrad_takes_dY_log_prob_label_and_perhaps_weight_ignore_index_bias: ...
+class _SoftmaxGrad_takes_dY_Y: ...
+class _SoftmaxGrad_13_takes_dY_Y: ...
+class _SparseSoftmaxCrossEntropy_takes_logits_label_and_perhaps_weight: ...
+class _SparseSoftmaxCrossEntropyGrad_takes_dY_log_prob_label_and_perhaps_weight: ...
+class _TanhGrad_takes_dY_Y: ...
+
 @overload
 def run(
     op: Literal["BatchNormalization"],
@@ -604,9 +660,9 @@ def run(
     unbiased: Literal[0, 1] = 0,
     outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
     out: Mapping[_BatchNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BatchNormalization[_T, _T2]:
@@ -651,9 +707,9 @@ def run(
     *,
     outputs: _BatchNormalizationFromStatisticsOutput | Iterable[_BatchNormalizationFromStatisticsOutput] | None = None,
     out: Mapping[_BatchNormalizationFromStatisticsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BatchNormalizationFromStatistics[_T]:
@@ -688,9 +744,9 @@ def run(
     activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BatchNormalizationGrad[_T, _T1]:
@@ -735,9 +791,9 @@ def run(
     count: int | None = None,
     outputs: _BatchNormalizationGradFromSumsOutput | Iterable[_BatchNormalizationGradFromSumsOutput] | None = None,
     out: Mapping[_BatchNormalizationGradFromSumsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BatchNormalizationGradFromSums[_T]:
@@ -768,9 +824,9 @@ def run(
     *,
     outputs: _BatchNormalizationGradSumsOutput | Iterable[_BatchNormalizationGradSumsOutput] | None = None,
     out: Mapping[_BatchNormalizationGradSumsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BatchNormalizationGradSums[_T2]:
@@ -801,9 +857,9 @@ def run(
     | Iterable[_BatchNormalizationMergeStatisticsOutput]
     | None = None,
     out: Mapping[_BatchNormalizationMergeStatisticsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BatchNormalizationMergeStatistics[_T2, _T3]:
@@ -830,9 +886,9 @@ def run(
     *,
     outputs: _BatchNormalizationStatisticsOutput | Iterable[_BatchNormalizationStatisticsOutput] | None = None,
     out: Mapping[_BatchNormalizationStatisticsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BatchNormalizationStatistics[_T]:
@@ -853,9 +909,9 @@ def run(
     *,
     outputs: _BiasFastGeluOutput | Iterable[_BiasFastGeluOutput] | None = None,
     out: Mapping[_BiasFastGeluOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BiasFastGelu[_T]:
@@ -877,9 +933,9 @@ def run(
     *,
     outputs: _BiasFastGeluGrad_dXOutput | Iterable[_BiasFastGeluGrad_dXOutput] | None = None,
     out: Mapping[_BiasFastGeluGrad_dXOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BiasFastGeluGrad_dX[_T, _TB]:
@@ -902,9 +958,9 @@ def run(
     *,
     outputs: _BiasGeluOutput | Iterable[_BiasGeluOutput] | None = None,
     out: Mapping[_BiasGeluOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BiasGelu[_T]:
@@ -926,9 +982,9 @@ def run(
     *,
     outputs: _BiasGeluGrad_dXOutput | Iterable[_BiasGeluGrad_dXOutput] | None = None,
     out: Mapping[_BiasGeluGrad_dXOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.BiasGeluGrad_dX[_T, _TB]:
@@ -958,9 +1014,9 @@ def run(
     strides: Sequence[int] | None = None,
     outputs: _ConvOutput | Iterable[_ConvOutput] | None = None,
     out: Mapping[_ConvOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.Conv[_T]:
@@ -995,9 +1051,9 @@ def run(
     strides: Sequence[int] | None = None,
     outputs: _ConvGradOutput | Iterable[_ConvGradOutput] | None = None,
     out: Mapping[_ConvGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.ConvGrad[_T]:
@@ -1036,9 +1092,9 @@ def run(
     empty: Literal["zero", "nan"] = "zero",
     outputs: _CrossEntropyOutput | Iterable[_CrossEntropyOutput] | None = None,
     out: Mapping[_CrossEntropyOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.CrossEntropy[_U, _T]:
@@ -1077,9 +1133,9 @@ def run(
     Epsilon: float,
     outputs: _DmlBatchNormalizationGradOutput | Iterable[_DmlBatchNormalizationGradOutput] | None = None,
     out: Mapping[_DmlBatchNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.DmlBatchNormalizationGrad[_T]:
@@ -1107,9 +1163,9 @@ def run(
     *,
     outputs: _FastGeluGradOutput | Iterable[_FastGeluGradOutput] | None = None,
     out: Mapping[_FastGeluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.FastGeluGrad[_T]:
@@ -1130,9 +1186,9 @@ def run(
     *,
     outputs: _GeluGradOutput | Iterable[_GeluGradOutput] | None = None,
     out: Mapping[_GeluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.GeluGrad[_T]:
@@ -1158,9 +1214,9 @@ def run(
     epsilon: float = 1e-05,
     outputs: _GroupNormOutput | Iterable[_GroupNormOutput] | None = None,
     out: Mapping[_GroupNormOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.GroupNorm[_T]:
@@ -1200,9 +1256,9 @@ def run(
     channels_last: Literal[0, 1] = 0,
     outputs: _GroupNormGradOutput | Iterable[_GroupNormGradOutput] | None = None,
     out: Mapping[_GroupNormGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.GroupNormGrad[_T, _M]:
@@ -1247,9 +1303,9 @@ def run(
     activation_alpha: float = 0.01,
     outputs: _GroupNormalizationOutput | Iterable[_GroupNormalizationOutput] | None = None,
     out: Mapping[_GroupNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.GroupNormalization[_T]:
@@ -1286,9 +1342,9 @@ def run(
     activation_alpha: float = 0.01,
     outputs: _InstanceNormalizationOutput | Iterable[_InstanceNormalizationOutput] | None = None,
     out: Mapping[_InstanceNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.InstanceNormalization[_T]:
@@ -1322,9 +1378,9 @@ def run(
     X_grad_type: Any = None,
     outputs: _InvertibleLayerNormalizationGradOutput | Iterable[_InvertibleLayerNormalizationGradOutput] | None = None,
     out: Mapping[_InvertibleLayerNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.InvertibleLayerNormalizationGrad[_V]:
@@ -1357,9 +1413,9 @@ def run(
     Y_type: Any = None,
     outputs: _LayerNormalizationOutput | Iterable[_LayerNormalizationOutput] | None = None,
     out: Mapping[_LayerNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.LayerNormalization[_T]:
@@ -1394,9 +1450,9 @@ def run(
     branch_grad_type: Any = None,
     outputs: _LayerNormalizationGradOutput | Iterable[_LayerNormalizationGradOutput] | None = None,
     out: Mapping[_LayerNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.LayerNormalizationGrad[_T, _V]:
@@ -1428,9 +1484,9 @@ def run(
     alpha: float = 0.01,
     outputs: _LeakyReluGradOutput | Iterable[_LeakyReluGradOutput] | None = None,
     out: Mapping[_LeakyReluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.LeakyReluGrad[_T]:
@@ -1463,9 +1519,9 @@ def run(
     logits_bytes: int = 1073741824,
     outputs: _LinearCrossEntropyOutput | Iterable[_LinearCrossEntropyOutput] | None = None,
     out: Mapping[_LinearCrossEntropyOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.LinearCrossEntropy[_U, _T]:
@@ -1505,9 +1561,9 @@ def run(
     dX_type: Any = None,
     outputs: _LogSoftmaxGradOutput | Iterable[_LogSoftmaxGradOutput] | None = None,
     out: Mapping[_LogSoftmaxGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.LogSoftmaxGrad[_G]:
@@ -1532,9 +1588,9 @@ def run(
     dX_type: Any = None,
     outputs: _LogSoftmaxGrad_13Output | Iterable[_LogSoftmaxGrad_13Output] | None = None,
     out: Mapping[_LogSoftmaxGrad_13Output, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.LogSoftmaxGrad_13[_G]:
@@ -1558,9 +1614,9 @@ def run(
     alpha: float = 1.702,
     outputs: _QuickGeluGradOutput | Iterable[_QuickGeluGradOutput] | None = None,
     out: Mapping[_QuickGeluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.QuickGeluGrad[_T]:
@@ -1582,9 +1638,9 @@ def run(
     *,
     outputs: _ReluGradOutput | Iterable[_ReluGradOutput] | None = None,
     out: Mapping[_ReluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.ReluGrad[_T]:
@@ -1605,9 +1661,9 @@ def run(
     *,
     outputs: _SigmoidGradOutput | Iterable[_SigmoidGradOutput] | None = None,
     out: Mapping[_SigmoidGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SigmoidGrad[_T]:
@@ -1632,9 +1688,9 @@ def run(
     Y_type: Any = None,
     outputs: _SimplifiedLayerNormalizationOutput | Iterable[_SimplifiedLayerNormalizationOutput] | None = None,
     out: Mapping[_SimplifiedLayerNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SimplifiedLayerNormalization[_T]:
@@ -1666,9 +1722,9 @@ def run(
     branch_grad_type: Any = None,
     outputs: _SimplifiedLayerNormalizationGradOutput | Iterable[_SimplifiedLayerNormalizationGradOutput] | None = None,
     out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SimplifiedLayerNormalizationGrad[_T, _V]:
@@ -1704,9 +1760,9 @@ def run(
     epsilon: float = 1e-05,
     outputs: _SkipGroupNormOutput | Iterable[_SkipGroupNormOutput] | None = None,
     out: Mapping[_SkipGroupNormOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SkipGroupNorm[_T]:
@@ -1744,9 +1800,9 @@ def run(
     output_type: Any = None,
     outputs: _SkipLayerNormalizationOutput | Iterable[_SkipLayerNormalizationOutput] | None = None,
     out: Mapping[_SkipLayerNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SkipLayerNormalization[_S, _T]:
@@ -1780,9 +1836,9 @@ def run(
     output_type: Any = None,
     outputs: _SkipSimplifiedLayerNormalizationOutput | Iterable[_SkipSimplifiedLayerNormalizationOutput] | None = None,
     out: Mapping[_SkipSimplifiedLayerNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SkipSimplifiedLayerNormalization[_S, _T]:
@@ -1811,9 +1867,9 @@ def run(
     reduction: Literal["none", "mean", "sum"] = "mean",
     outputs: _SoftmaxCrossEntropyOutput | Iterable[_SoftmaxCrossEntropyOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SoftmaxCrossEntropy[_T]:
@@ -1838,9 +1894,9 @@ def run(
     reduction: Literal["none", "mean", "sum"] = "mean",
     outputs: _SoftmaxCrossEntropyGradOutput | Iterable[_SoftmaxCrossEntropyGradOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SoftmaxCrossEntropyGrad[_T]:
@@ -1866,9 +1922,9 @@ def run(
     ignore_index: int | None = None,
     outputs: _SoftmaxCrossEntropyLossOutput | Iterable[_SoftmaxCrossEntropyLossOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyLossOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SoftmaxCrossEntropyLoss[_T]:
@@ -1898,9 +1954,9 @@ def run(
     ignore_index: int | None = None,
     outputs: _SoftmaxCrossEntropyLossGradOutput | Iterable[_SoftmaxCrossEntropyLossGradOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyLossGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SoftmaxCrossEntropyLossGrad[_T]:
@@ -1930,9 +1986,9 @@ def run(
     output_type: Any = None,
     outputs: _SoftmaxCrossEntropyLossInternalOutput | Iterable[_SoftmaxCrossEntropyLossInternalOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyLossInternalOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SoftmaxCrossEntropyLossInternal[_T]:
@@ -1967,9 +2023,9 @@ def run(
     | Iterable[_SoftmaxCrossEntropyLossInternalGradOutput]
     | None = None,
     out: Mapping[_SoftmaxCrossEntropyLossInternalGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SoftmaxCrossEntropyLossInternalGrad[_TOut]:
@@ -1999,9 +2055,9 @@ def run(
     dX_type: Any = None,
     outputs: _SoftmaxGradOutput | Iterable[_SoftmaxGradOutput] | None = None,
     out: Mapping[_SoftmaxGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SoftmaxGrad[_G]:
@@ -2026,9 +2082,9 @@ def run(
     dX_type: Any = None,
     outputs: _SoftmaxGrad_13Output | Iterable[_SoftmaxGrad_13Output] | None = None,
     out: Mapping[_SoftmaxGrad_13Output, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SoftmaxGrad_13[_G]:
@@ -2053,9 +2109,9 @@ def run(
     reduction: Literal["none", "mean", "sum"] = "mean",
     outputs: _SparseSoftmaxCrossEntropyOutput | Iterable[_SparseSoftmaxCrossEntropyOutput] | None = None,
     out: Mapping[_SparseSoftmaxCrossEntropyOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SparseSoftmaxCrossEntropy[_T]:
@@ -2083,9 +2139,9 @@ def run(
     reduction: Literal["none", "mean", "sum"] = "mean",
     outputs: _SparseSoftmaxCrossEntropyGradOutput | Iterable[_SparseSoftmaxCrossEntropyGradOutput] | None = None,
     out: Mapping[_SparseSoftmaxCrossEntropyGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.SparseSoftmaxCrossEntropyGrad[_T]:
@@ -2110,9 +2166,9 @@ def run(
     *,
     outputs: _TanhGradOutput | Iterable[_TanhGradOutput] | None = None,
     out: Mapping[_TanhGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.TanhGrad[_T]:
@@ -2131,13 +2187,283 @@ def run(
     *inputs: _Array,
     outputs: str | Iterable[str] | None = None,
     out: Mapping[str, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
     **named: Any,
 ) -> Any: ...
+@overload
+def run(
+    op: Literal["BatchNormalization"],
+    input: _BatchNormalization_takes_X_scale_B_and_perhaps_input_mean_input_var_Z,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["BatchNormalizationFromStatistics"],
+    input: _BatchNormalizationFromStatistics_takes_X_scale_B_saved_mean_saved_inv_std,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["BatchNormalizationGrad"],
+    input: _BatchNormalizationGrad_takes_dY_X_Scale_saved_mean_saved_inv_std_and_perhaps_B_Y_dY2,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["BatchNormalizationGradFromSums"],
+    input: _BatchNormalizationGradFromSums_takes_dY_X_Scale_saved_mean_saved_inv_std_dScale_dBias_and_perhaps_counts,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["BatchNormalizationGradSums"],
+    input: _BatchNormalizationGradSums_takes_dY_X_saved_mean_saved_inv_std,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["BatchNormalizationMergeStatistics"],
+    input: _BatchNormalizationMergeStatistics_takes_part_statistics_and_perhaps_input_mean_input_var,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["BatchNormalizationStatistics"],
+    input: _BatchNormalizationStatistics_takes_X,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(op: Literal["BiasFastGelu"], input: _BiasFastGelu_takes_A_B, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
+    op: Literal["BiasFastGeluGrad_dX"], input: _BiasFastGeluGrad_dX_takes_dY_X_B, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(op: Literal["BiasGelu"], input: _BiasGelu_takes_A_B, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["BiasGeluGrad_dX"], input: _BiasGeluGrad_dX_takes_dY_X_B, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["Conv"], input: _Conv_takes_X_W_and_perhaps_B, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["ConvGrad"], input: _ConvGrad_takes_dY_X_W, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
+    op: Literal["CrossEntropy"],
+    input: _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["DmlBatchNormalizationGrad"],
+    input: _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(op: Literal["FastGeluGrad"], input: _FastGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["GeluGrad"], input: _GeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["GroupNorm"], input: _GroupNorm_takes_X_gamma_beta, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
+    op: Literal["GroupNormGrad"],
+    input: _GroupNormGrad_takes_dY_X_mean_inv_std_and_perhaps_gamma_beta_sample_scale_sample_shift_residual_grad,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["GroupNormalization"],
+    input: _GroupNormalization_takes_X_and_perhaps_scale_bias_sample_scale_sample_shift,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["InstanceNormalization"],
+    input: _InstanceNormalization_takes_input_scale_B,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["InvertibleLayerNormalizationGrad"],
+    input: _InvertibleLayerNormalizationGrad_takes_Y_grad_Y_scale_bias_inv_std_var,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["LayerNormalization"],
+    input: _LayerNormalization_takes_X_Scale_and_perhaps_B,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["LayerNormalizationGrad"],
+    input: _LayerNormalizationGrad_takes_Y_grad_X_scale_mean_inv_std_dev_and_perhaps_residual_grad,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(op: Literal["LeakyReluGrad"], input: _LeakyReluGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
+    op: Literal["LinearCrossEntropy"],
+    input: _LinearCrossEntropy_takes_X_W_labels_and_perhaps_B_weight_dY,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(op: Literal["LogSoftmaxGrad"], input: _LogSoftmaxGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
+    op: Literal["LogSoftmaxGrad_13"], input: _LogSoftmaxGrad_13_takes_dY_X, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(op: Literal["QuickGeluGrad"], input: _QuickGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["ReluGrad"], input: _ReluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["SigmoidGrad"], input: _SigmoidGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
+    op: Literal["SimplifiedLayerNormalization"],
+    input: _SimplifiedLayerNormalization_takes_X_scale,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SimplifiedLayerNormalizationGrad"],
+    input: _SimplifiedLayerNormalizationGrad_takes_Y_grad_X_scale_inv_std_var_and_perhaps_residual_grad,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SkipGroupNorm"],
+    input: _SkipGroupNorm_takes_X_gamma_beta_skip_and_perhaps_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SkipLayerNormalization"],
+    input: _SkipLayerNormalization_takes_input_skip_gamma_and_perhaps_beta_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SkipSimplifiedLayerNormalization"],
+    input: _SkipSimplifiedLayerNormalization_takes_input_skip_gamma_and_perhaps_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropy"], input: _SoftmaxCrossEntropy_takes_logits_label, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyGrad"],
+    input: _SoftmaxCrossEntropyGrad_takes_dY_log_prob_label,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyLoss"],
+    input: _SoftmaxCrossEntropyLoss_takes_scores_labels_and_perhaps_weights,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyLossGrad"],
+    input: _SoftmaxCrossEntropyLossGrad_takes_dY_log_prob_label_and_perhaps_weight,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyLossInternal"],
+    input: _SoftmaxCrossEntropyLossInternal_takes_scores_labels_and_perhaps_weights_ignore_index,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SoftmaxCrossEntropyLossInternalGrad"],
+    input: _SoftmaxCrossEntropyLossInternalGrad_takes_dY_log_prob_label_and_perhaps_weight_ignore_index_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(op: Literal["SoftmaxGrad"], input: _SoftmaxGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["SoftmaxGrad_13"], input: _SoftmaxGrad_13_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
+    op: Literal["SparseSoftmaxCrossEntropy"],
+    input: _SparseSoftmaxCrossEntropy_takes_logits_label_and_perhaps_weight,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SparseSoftmaxCrossEntropyGrad"],
+    input: _SparseSoftmaxCrossEntropyGrad_takes_dY_log_prob_label_and_perhaps_weight,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(op: Literal["TanhGrad"], input: _TanhGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Sequence[_ArgumentsDoNotFitTheOperator], *inputs: Any, **named: Any) -> Any: ...
 @overload
 def prepare(
     op: Literal["BatchNormalization"],
@@ -2156,9 +2482,9 @@ def prepare(
     unbiased: Literal[0, 1] = 0,
     outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
     out: Mapping[_BatchNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationPlan:
@@ -2175,9 +2501,9 @@ def prepare(
     *,
     outputs: _BatchNormalizationFromStatisticsOutput | Iterable[_BatchNormalizationFromStatisticsOutput] | None = None,
     out: Mapping[_BatchNormalizationFromStatisticsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationFromStatisticsPlan:
@@ -2201,9 +2527,9 @@ def prepare(
     activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationGradPlan:
@@ -2224,9 +2550,9 @@ def prepare(
     count: int | None = None,
     outputs: _BatchNormalizationGradFromSumsOutput | Iterable[_BatchNormalizationGradFromSumsOutput] | None = None,
     out: Mapping[_BatchNormalizationGradFromSumsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationGradFromSumsPlan:
@@ -2242,9 +2568,9 @@ def prepare(
     *,
     outputs: _BatchNormalizationGradSumsOutput | Iterable[_BatchNormalizationGradSumsOutput] | None = None,
     out: Mapping[_BatchNormalizationGradSumsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationGradSumsPlan:
@@ -2263,9 +2589,9 @@ def prepare(
     | Iterable[_BatchNormalizationMergeStatisticsOutput]
     | None = None,
     out: Mapping[_BatchNormalizationMergeStatisticsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationMergeStatisticsPlan:
@@ -2278,9 +2604,9 @@ def prepare(
     *,
     outputs: _BatchNormalizationStatisticsOutput | Iterable[_BatchNormalizationStatisticsOutput] | None = None,
     out: Mapping[_BatchNormalizationStatisticsOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationStatisticsPlan:
@@ -2294,9 +2620,9 @@ def prepare(
     *,
     outputs: _BiasFastGeluOutput | Iterable[_BiasFastGeluOutput] | None = None,
     out: Mapping[_BiasFastGeluOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BiasFastGeluPlan:
@@ -2311,9 +2637,9 @@ def prepare(
     *,
     outputs: _BiasFastGeluGrad_dXOutput | Iterable[_BiasFastGeluGrad_dXOutput] | None = None,
     out: Mapping[_BiasFastGeluGrad_dXOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BiasFastGeluGrad_dXPlan:
@@ -2327,9 +2653,9 @@ def prepare(
     *,
     outputs: _BiasGeluOutput | Iterable[_BiasGeluOutput] | None = None,
     out: Mapping[_BiasGeluOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BiasGeluPlan:
@@ -2344,9 +2670,9 @@ def prepare(
     *,
     outputs: _BiasGeluGrad_dXOutput | Iterable[_BiasGeluGrad_dXOutput] | None = None,
     out: Mapping[_BiasGeluGrad_dXOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _BiasGeluGrad_dXPlan:
@@ -2367,9 +2693,9 @@ def prepare(
     strides: Sequence[int] | None = None,
     outputs: _ConvOutput | Iterable[_ConvOutput] | None = None,
     out: Mapping[_ConvOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _ConvPlan:
@@ -2390,9 +2716,9 @@ def prepare(
     strides: Sequence[int] | None = None,
     outputs: _ConvGradOutput | Iterable[_ConvGradOutput] | None = None,
     out: Mapping[_ConvGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _ConvGradPlan:
@@ -2415,9 +2741,9 @@ def prepare(
     empty: Literal["zero", "nan"] = "zero",
     outputs: _CrossEntropyOutput | Iterable[_CrossEntropyOutput] | None = None,
     out: Mapping[_CrossEntropyOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _CrossEntropyPlan:
@@ -2435,9 +2761,9 @@ def prepare(
     Epsilon: float,
     outputs: _DmlBatchNormalizationGradOutput | Iterable[_DmlBatchNormalizationGradOutput] | None = None,
     out: Mapping[_DmlBatchNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _DmlBatchNormalizationGradPlan:
@@ -2451,9 +2777,9 @@ def prepare(
     *,
     outputs: _FastGeluGradOutput | Iterable[_FastGeluGradOutput] | None = None,
     out: Mapping[_FastGeluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _FastGeluGradPlan:
@@ -2467,9 +2793,9 @@ def prepare(
     *,
     outputs: _GeluGradOutput | Iterable[_GeluGradOutput] | None = None,
     out: Mapping[_GeluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _GeluGradPlan:
@@ -2488,9 +2814,9 @@ def prepare(
     epsilon: float = 1e-05,
     outputs: _GroupNormOutput | Iterable[_GroupNormOutput] | None = None,
     out: Mapping[_GroupNormOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _GroupNormPlan:
@@ -2515,9 +2841,9 @@ def prepare(
     channels_last: Literal[0, 1] = 0,
     outputs: _GroupNormGradOutput | Iterable[_GroupNormGradOutput] | None = None,
     out: Mapping[_GroupNormGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _GroupNormGradPlan:
@@ -2539,9 +2865,9 @@ def prepare(
     activation_alpha: float = 0.01,
     outputs: _GroupNormalizationOutput | Iterable[_GroupNormalizationOutput] | None = None,
     out: Mapping[_GroupNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _GroupNormalizationPlan:
@@ -2559,9 +2885,9 @@ def prepare(
     activation_alpha: float = 0.01,
     outputs: _InstanceNormalizationOutput | Iterable[_InstanceNormalizationOutput] | None = None,
     out: Mapping[_InstanceNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _InstanceNormalizationPlan:
@@ -2580,9 +2906,9 @@ def prepare(
     X_grad_type: Any = None,
     outputs: _InvertibleLayerNormalizationGradOutput | Iterable[_InvertibleLayerNormalizationGradOutput] | None = None,
     out: Mapping[_InvertibleLayerNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _InvertibleLayerNormalizationGradPlan:
@@ -2601,9 +2927,9 @@ def prepare(
     Y_type: Any = None,
     outputs: _LayerNormalizationOutput | Iterable[_LayerNormalizationOutput] | None = None,
     out: Mapping[_LayerNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _LayerNormalizationPlan:
@@ -2623,9 +2949,9 @@ def prepare(
     branch_grad_type: Any = None,
     outputs: _LayerNormalizationGradOutput | Iterable[_LayerNormalizationGradOutput] | None = None,
     out: Mapping[_LayerNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _LayerNormalizationGradPlan:
@@ -2640,9 +2966,9 @@ def prepare(
     alpha: float = 0.01,
     outputs: _LeakyReluGradOutput | Iterable[_LeakyReluGradOutput] | None = None,
     out: Mapping[_LeakyReluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _LeakyReluGradPlan:
@@ -2667,9 +2993,9 @@ def prepare(
     logits_bytes: int = 1073741824,
     outputs: _LinearCrossEntropyOutput | Iterable[_LinearCrossEntropyOutput] | None = None,
     out: Mapping[_LinearCrossEntropyOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _LinearCrossEntropyPlan:
@@ -2685,9 +3011,9 @@ def prepare(
     dX_type: Any = None,
     outputs: _LogSoftmaxGradOutput | Iterable[_LogSoftmaxGradOutput] | None = None,
     out: Mapping[_LogSoftmaxGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _LogSoftmaxGradPlan:
@@ -2703,9 +3029,9 @@ def prepare(
     dX_type: Any = None,
     outputs: _LogSoftmaxGrad_13Output | Iterable[_LogSoftmaxGrad_13Output] | None = None,
     out: Mapping[_LogSoftmaxGrad_13Output, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _LogSoftmaxGrad_13Plan:
@@ -2720,9 +3046,9 @@ def prepare(
     alpha: float = 1.702,
     outputs: _QuickGeluGradOutput | Iterable[_QuickGeluGradOutput] | None = None,
     out: Mapping[_QuickGeluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _QuickGeluGradPlan:
@@ -2736,9 +3062,9 @@ def prepare(
     *,
     outputs: _ReluGradOutput | Iterable[_ReluGradOutput] | None = None,
     out: Mapping[_ReluGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _ReluGradPlan:
@@ -2752,9 +3078,9 @@ def prepare(
     *,
     outputs: _SigmoidGradOutput | Iterable[_SigmoidGradOutput] | None = None,
     out: Mapping[_SigmoidGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SigmoidGradPlan:
@@ -2772,9 +3098,9 @@ def prepare(
     Y_type: Any = None,
     outputs: _SimplifiedLayerNormalizationOutput | Iterable[_SimplifiedLayerNormalizationOutput] | None = None,
     out: Mapping[_SimplifiedLayerNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SimplifiedLayerNormalizationPlan:
@@ -2793,9 +3119,9 @@ def prepare(
     branch_grad_type: Any = None,
     outputs: _SimplifiedLayerNormalizationGradOutput | Iterable[_SimplifiedLayerNormalizationGradOutput] | None = None,
     out: Mapping[_SimplifiedLayerNormalizationGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SimplifiedLayerNormalizationGradPlan:
@@ -2816,9 +3142,9 @@ def prepare(
     epsilon: float = 1e-05,
     outputs: _SkipGroupNormOutput | Iterable[_SkipGroupNormOutput] | None = None,
     out: Mapping[_SkipGroupNormOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SkipGroupNormPlan:
@@ -2837,9 +3163,9 @@ def prepare(
     output_type: Any = None,
     outputs: _SkipLayerNormalizationOutput | Iterable[_SkipLayerNormalizationOutput] | None = None,
     out: Mapping[_SkipLayerNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SkipLayerNormalizationPlan:
@@ -2857,9 +3183,9 @@ def prepare(
     output_type: Any = None,
     outputs: _SkipSimplifiedLayerNormalizationOutput | Iterable[_SkipSimplifiedLayerNormalizationOutput] | None = None,
     out: Mapping[_SkipSimplifiedLayerNormalizationOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SkipSimplifiedLayerNormalizationPlan:
@@ -2874,9 +3200,9 @@ def prepare(
     reduction: Literal["none", "mean", "sum"] = "mean",
     outputs: _SoftmaxCrossEntropyOutput | Iterable[_SoftmaxCrossEntropyOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SoftmaxCrossEntropyPlan:
@@ -2892,9 +3218,9 @@ def prepare(
     reduction: Literal["none", "mean", "sum"] = "mean",
     outputs: _SoftmaxCrossEntropyGradOutput | Iterable[_SoftmaxCrossEntropyGradOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SoftmaxCrossEntropyGradPlan:
@@ -2911,9 +3237,9 @@ def prepare(
     ignore_index: int | None = None,
     outputs: _SoftmaxCrossEntropyLossOutput | Iterable[_SoftmaxCrossEntropyLossOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyLossOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SoftmaxCrossEntropyLossPlan:
@@ -2931,9 +3257,9 @@ def prepare(
     ignore_index: int | None = None,
     outputs: _SoftmaxCrossEntropyLossGradOutput | Iterable[_SoftmaxCrossEntropyLossGradOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyLossGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SoftmaxCrossEntropyLossGradPlan:
@@ -2951,9 +3277,9 @@ def prepare(
     output_type: Any = None,
     outputs: _SoftmaxCrossEntropyLossInternalOutput | Iterable[_SoftmaxCrossEntropyLossInternalOutput] | None = None,
     out: Mapping[_SoftmaxCrossEntropyLossInternalOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SoftmaxCrossEntropyLossInternalPlan:
@@ -2975,9 +3301,9 @@ def prepare(
     | Iterable[_SoftmaxCrossEntropyLossInternalGradOutput]
     | None = None,
     out: Mapping[_SoftmaxCrossEntropyLossInternalGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SoftmaxCrossEntropyLossInternalGradPlan:
@@ -2993,9 +3319,9 @@ def prepare(
     dX_type: Any = None,
     outputs: _SoftmaxGradOutput | Iterable[_SoftmaxGradOutput] | None = None,
     out: Mapping[_SoftmaxGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SoftmaxGradPlan:
@@ -3011,9 +3337,9 @@ def prepare(
     dX_type: Any = None,
     outputs: _SoftmaxGrad_13Output | Iterable[_SoftmaxGrad_13Output] | None = None,
     out: Mapping[_SoftmaxGrad_13Output, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SoftmaxGrad_13Plan:
@@ -3029,9 +3355,9 @@ def prepare(
     reduction: Literal["none", "mean", "sum"] = "mean",
     outputs: _SparseSoftmaxCrossEntropyOutput | Iterable[_SparseSoftmaxCrossEntropyOutput] | None = None,
     out: Mapping[_SparseSoftmaxCrossEntropyOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SparseSoftmaxCrossEntropyPlan:
@@ -3048,9 +3374,9 @@ def prepare(
     reduction: Literal["none", "mean", "sum"] = "mean",
     outputs: _SparseSoftmaxCrossEntropyGradOutput | Iterable[_SparseSoftmaxCrossEntropyGradOutput] | None = None,
     out: Mapping[_SparseSoftmaxCrossEntropyGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _SparseSoftmaxCrossEntropyGradPlan:
@@ -3064,9 +3390,9 @@ def prepare(
     *,
     outputs: _TanhGradOutput | Iterable[_TanhGradOutput] | None = None,
     out: Mapping[_TanhGradOutput, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
 ) -> _TanhGradPlan:
@@ -3078,10 +3404,294 @@ def prepare(
     *inputs: _Array,
     outputs: str | Iterable[str] | None = None,
     out: Mapping[str, _Array] | None = None,
-    provider: str | None = None,
+    provider: _Provider | None = None,
     stream: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: Policy | _PolicyFields | None = None,
     domain: str | None = None,
     version: int | None = None,
     **named: Any,
 ) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["BatchNormalization"],
+    input: _BatchNormalization_takes_X_scale_B_and_perhaps_input_mean_input_var_Z,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["BatchNormalizationFromStatistics"],
+    input: _BatchNormalizationFromStatistics_takes_X_scale_B_saved_mean_saved_inv_std,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["BatchNormalizationGrad"],
+    input: _BatchNormalizationGrad_takes_dY_X_Scale_saved_mean_saved_inv_std_and_perhaps_B_Y_dY2,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["BatchNormalizationGradFromSums"],
+    input: _BatchNormalizationGradFromSums_takes_dY_X_Scale_saved_mean_saved_inv_std_dScale_dBias_and_perhaps_counts,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["BatchNormalizationGradSums"],
+    input: _BatchNormalizationGradSums_takes_dY_X_saved_mean_saved_inv_std,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["BatchNormalizationMergeStatistics"],
+    input: _BatchNormalizationMergeStatistics_takes_part_statistics_and_perhaps_input_mean_input_var,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["BatchNormalizationStatistics"],
+    input: _BatchNormalizationStatistics_takes_X,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(op: Literal["BiasFastGelu"], input: _BiasFastGelu_takes_A_B, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["BiasFastGeluGrad_dX"], input: _BiasFastGeluGrad_dX_takes_dY_X_B, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(op: Literal["BiasGelu"], input: _BiasGelu_takes_A_B, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["BiasGeluGrad_dX"], input: _BiasGeluGrad_dX_takes_dY_X_B, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(op: Literal["Conv"], input: _Conv_takes_X_W_and_perhaps_B, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(op: Literal["ConvGrad"], input: _ConvGrad_takes_dY_X_W, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["CrossEntropy"],
+    input: _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlBatchNormalizationGrad"],
+    input: _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["FastGeluGrad"], input: _FastGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(op: Literal["GeluGrad"], input: _GeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["GroupNorm"], input: _GroupNorm_takes_X_gamma_beta, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["GroupNormGrad"],
+    input: _GroupNormGrad_takes_dY_X_mean_inv_std_and_perhaps_gamma_beta_sample_scale_sample_shift_residual_grad,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["GroupNormalization"],
+    input: _GroupNormalization_takes_X_and_perhaps_scale_bias_sample_scale_sample_shift,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["InstanceNormalization"],
+    input: _InstanceNormalization_takes_input_scale_B,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["InvertibleLayerNormalizationGrad"],
+    input: _InvertibleLayerNormalizationGrad_takes_Y_grad_Y_scale_bias_inv_std_var,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["LayerNormalization"],
+    input: _LayerNormalization_takes_X_Scale_and_perhaps_B,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["LayerNormalizationGrad"],
+    input: _LayerNormalizationGrad_takes_Y_grad_X_scale_mean_inv_std_dev_and_perhaps_residual_grad,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["LeakyReluGrad"], input: _LeakyReluGrad_takes_dY_Y, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["LinearCrossEntropy"],
+    input: _LinearCrossEntropy_takes_X_W_labels_and_perhaps_B_weight_dY,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["LogSoftmaxGrad"], input: _LogSoftmaxGrad_takes_dY_X, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["LogSoftmaxGrad_13"], input: _LogSoftmaxGrad_13_takes_dY_X, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["QuickGeluGrad"], input: _QuickGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(op: Literal["ReluGrad"], input: _ReluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(op: Literal["SigmoidGrad"], input: _SigmoidGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SimplifiedLayerNormalization"],
+    input: _SimplifiedLayerNormalization_takes_X_scale,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SimplifiedLayerNormalizationGrad"],
+    input: _SimplifiedLayerNormalizationGrad_takes_Y_grad_X_scale_inv_std_var_and_perhaps_residual_grad,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SkipGroupNorm"],
+    input: _SkipGroupNorm_takes_X_gamma_beta_skip_and_perhaps_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SkipLayerNormalization"],
+    input: _SkipLayerNormalization_takes_input_skip_gamma_and_perhaps_beta_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SkipSimplifiedLayerNormalization"],
+    input: _SkipSimplifiedLayerNormalization_takes_input_skip_gamma_and_perhaps_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropy"], input: _SoftmaxCrossEntropy_takes_logits_label, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyGrad"],
+    input: _SoftmaxCrossEntropyGrad_takes_dY_log_prob_label,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyLoss"],
+    input: _SoftmaxCrossEntropyLoss_takes_scores_labels_and_perhaps_weights,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyLossGrad"],
+    input: _SoftmaxCrossEntropyLossGrad_takes_dY_log_prob_label_and_perhaps_weight,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyLossInternal"],
+    input: _SoftmaxCrossEntropyLossInternal_takes_scores_labels_and_perhaps_weights_ignore_index,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SoftmaxCrossEntropyLossInternalGrad"],
+    input: _SoftmaxCrossEntropyLossInternalGrad_takes_dY_log_prob_label_and_perhaps_weight_ignore_index_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(op: Literal["SoftmaxGrad"], input: _SoftmaxGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SoftmaxGrad_13"], input: _SoftmaxGrad_13_takes_dY_Y, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SparseSoftmaxCrossEntropy"],
+    input: _SparseSoftmaxCrossEntropy_takes_logits_label_and_perhaps_weight,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SparseSoftmaxCrossEntropyGrad"],
+    input: _SparseSoftmaxCrossEntropyGrad_takes_dY_log_prob_label_and_perhaps_weight,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(op: Literal["TanhGrad"], input: _TanhGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(op: Sequence[_ArgumentsDoNotFitTheOperator], *inputs: Any, **named: Any) -> Prepared: ...

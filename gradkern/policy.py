@@ -13,13 +13,17 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from sys import getrefcount
 from threading import get_ident
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 from gradkern.errors import PolicyError, shown
 
 __all__ = [
     "DEFAULT",
     "Policy",
+    "PolicyFields",
     "blocks",
     "current",
     "differences",
@@ -78,6 +82,16 @@ class Policy:
             raise PolicyError(f"policy: kernel is {shown(self.kernel)}; expected a kernel's name or None")
 
 
+class PolicyFields(TypedDict, total=False):
+    """Some fields of a Policy, by name."""
+
+    search: Search
+    allow_tf32: bool
+    deterministic: bool
+    workspace_limit: int | None
+    kernel: str | None
+
+
 _names = tuple(field.name for field in fields(Policy))
 DEFAULT = Policy()
 """What is in force if nobody says else: the one object that `effective` returns for policies equal to it."""
@@ -112,7 +126,7 @@ def current() -> Policy:
     return _of_backward_pass() if policy is DEFAULT and blocks else policy
 
 
-def effective(change: Policy | Mapping[str, Any] | None) -> Policy:
+def effective(change: Policy | PolicyFields | Mapping[str, Any] | None) -> Policy:
     """The policy in force, with `change` laid over it: a whole Policy replaces it, a mapping changes what it names."""
     if change is None:
         return current()
@@ -143,7 +157,7 @@ def _changed(below: Policy, change: Mapping[str, Any]) -> Policy:
 
 
 @contextmanager
-def policy(change: Policy | Mapping[str, Any] | None = None, /, **fields: Any) -> Generator[Policy]:
+def policy(change: Policy | PolicyFields | None = None, /, **fields: Unpack[PolicyFields]) -> Generator[Policy]:
     """Set the policy for a block of code: in this thread or task only, and in the threads where PyTorch computes the
     backward passes that are begun in the block.
 

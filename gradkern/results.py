@@ -43,4 +43,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *registry.operators()])
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__, *registry.operators()])

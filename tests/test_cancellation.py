@@ -6,7 +6,7 @@ side, gradients that are constant. Only what overflows on the way is left out.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradkern
+from gradkern.policy import PolicyFields
 
 pytestmark = pytest.mark.thorough
 
@@ -83,7 +84,13 @@ def test_layer_norms(
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(shape=shapes, seed=seeds, of_data=kinds, of_upstream=kinds, last=st.booleans())
 def test_batch_norm(
-    provider: str, dtype: str, shape: tuple[int, int], seed: int, of_data: str, of_upstream: str, last: bool
+    provider: Literal["cpu", "cuda"],
+    dtype: str,
+    shape: tuple[int, int],
+    seed: int,
+    of_data: str,
+    of_upstream: str,
+    last: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
     rows, columns = shape
@@ -95,7 +102,7 @@ def test_batch_norm(
     mean = wide.mean((0, 2)).astype(statistics)
     r = (1 / np.sqrt(wide.var((0, 2)) + 1e-5)).astype(statistics)
     inputs = {"dY": D, "X": X, "Scale": values(rng, (3,), of_data, statistics), "saved_mean": mean, "saved_inv_std": r}
-    policy = {"search": "heuristic"}  # of a GPU's kernels the first, and no time for each shape
+    policy: PolicyFields = {"search": "heuristic"}  # of a GPU's kernels the first, and no time for each shape
     result = gradkern.run("BatchNormalizationGrad", **inputs, outputs=["dX"], provider=provider, policy=policy).dX
     gain = np.abs(inputs["Scale"].astype(np.float64) * r)[:, None]
     xh, d = np.abs((wide - mean[:, None].astype(np.float64)) * r[:, None]), np.abs(D.astype(np.float64))

@@ -1,6 +1,7 @@
 """Importing gradkern costs nothing until something is used."""
 
 import ast
+import importlib
 import pydoc
 import subprocess
 import sys
@@ -60,6 +61,30 @@ def test_what_is_imported_by_a_string_is_there() -> None:
 def test_every_public_name_can_be_imported_and_is_listed(name: str) -> None:
     assert getattr(gradkern, name) is not None
     assert name in dir(gradkern)
+
+
+@pytest.mark.parametrize(
+    "module", ["gradkern", pytest.param("gradkern.torch", marks=pytest.mark.torch), "gradkern.results"]
+)
+def test_the_names_of_a_package_are_its_public_names(module: str) -> None:
+    """Also when everything has been imported and used."""
+    named = {"gradkern": {"jax", "results", "torch"}, "gradkern.results": set(gradkern.operators())}.get(module, set())
+    package = importlib.import_module(module)
+    assert {name for name in dir(package) if not name.startswith("__")} == {*package.__all__, *named}
+
+
+@pytest.mark.torch
+def test_gradkern_torch_needs_no_import_of_its_own() -> None:
+    code = "import gradkern; print(gradkern.torch.is_enabled(), gradkern.results.ConvGrad._fields)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False ('dX', 'dW', 'dB')\n"
+
+
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_a_module_whose_library_is_missing_says_so(name: str) -> None:
+    code = f"import sys; sys.modules[{name!r}] = None; import gradkern; hasattr(gradkern, {name!r}) or gradkern.{name}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"AttributeError: gradkern.{name} needs {name}, which is not installed" in done.stderr
 
 
 def test_public_names_are_sorted_and_all_errors_are_among_them() -> None:

@@ -5,14 +5,14 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from helpers.calls import FakeProvider, arguments, message, prepare_any
 
 import gradkern
 from gradkern import Policy, PolicyError, ProviderError
-from gradkern.policy import _stash, current, effective
+from gradkern.policy import PolicyFields, _stash, current, effective
 
 GELU = "BiasGeluGrad_dX"
 FIELDS = "search, allow_tf32, deterministic, workspace_limit, kernel"
@@ -35,6 +35,10 @@ REFUSED = [
     ({"workspace_limit": True}, "policy: workspace_limit is True; expected a number of bytes, 0 or more, or None"),
     ({"kernel": 7}, "policy: kernel is 7; expected a kernel's name or None"),
 ]
+
+
+def test_fields_by_name_are_those_of_a_policy() -> None:
+    assert get_type_hints(PolicyFields) == get_type_hints(Policy)
 
 
 def enter(*change: Any, **fields: Any) -> None:

@@ -57,7 +57,7 @@ import functools
 import torch
 import gradkern.torch
 
-gradkern.torch.enable = functools.partial(gradkern.torch.enable, devices="cpu", min_bytes=0)  # where no GPU is
+gradkern.torch.enable = functools.partial(gradkern.torch.enable, min_bytes=0)
 gradkern.torch.enable()
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16))
 batch = torch.ones(4, 8)

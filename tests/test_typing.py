@@ -60,6 +60,8 @@ def right(dY: Single, X: Single, W: Single, r: Single, half: Half) -> ConvGrad[S
         results = gradkern.run(name, *[X for _ in operator.inputs])
         assert_type(results, Any)
         print(gradkern.prepare(name, *results, provider="cpu").kernel, gradkern.operators()["ConvGrad"].doc)
+    with gradkern.policy({"search": "heuristic"}, deterministic=True, workspace_limit=1 << 20) as policy:
+        print(gradkern.run("ConvGrad", dY, X, W, policy=policy).dX, gradkern.results.ConvGrad, gradkern.torch.enable)
     return grads
 
 
@@ -80,6 +82,12 @@ def wrong(dY: Single, X: Single, W: Single, r: Single) -> None:
     gradkern.prepare("ConvGrad", dY, X, W)(dY, X)  # error
     gradkern.prepare("ConvGrad", dY, X, W)(dY, X, W, group=2)  # error
     gradkern.bake("ConvGrad", dY, X, W)  # error
+    gradkern.run("ConvGrad", dY, X, W, provider="gpu")  # error
+    gradkern.run("ConvGrad", dY, X, W, policy={"serach": "heuristic"})  # error
+    gradkern.prepare("ConvGrad", dY, X, W, policy={"search": "fast"})  # error
+    gradkern.policy({"deterministic": "yes"})  # error
+    gradkern.policy(detrministic=True)  # error
+    gradkern.policy(search="fast")  # error
 """
 TENSORS = """
 from typing import assert_type
@@ -97,28 +105,48 @@ def tensors(dY: Tensor, X: Tensor, W: Tensor) -> Tensor:
 """
 
 
-@pytest.mark.parametrize("script", [USED, pytest.param(TENSORS, marks=pytest.mark.torch)], ids=["numpy", "torch"])
-def test_a_users_script_is_typed(script: str, tmp_path: Path) -> None:
-    """Pyright finds an error in every line that says so, and in no other; gradkern is the wheel, as users have it."""
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the wheel has, as users have it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "installed")
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "script.py").write_text(script)
-    (project / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "pythonVersion": "3.11"}')
+        archive.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def wrong_lines(script: str) -> set[int]:
+    return {number for number, line in enumerate(script.splitlines(), 1) if line.endswith("# error")}
+
+
+@pytest.mark.parametrize("script", [USED, pytest.param(TENSORS, marks=pytest.mark.torch)], ids=["numpy", "torch"])
+def test_a_users_script_is_typed(script: str, installed: Path, tmp_path: Path) -> None:
+    """Pyright finds an error in every line that says so, and in no other."""
+    (tmp_path / "script.py").write_text(script)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "pythonVersion": "3.11"}')
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     found = {
         each["range"]["start"]["line"] + 1: each["message"]
         for each in json.loads(done.stdout)["generalDiagnostics"]
         if each["severity"] == "error" and each.get("rule") != "reportUnusedExpression"
     }
-    expected = {number for number, line in enumerate(script.splitlines(), 1) if line.endswith("# error")}
-    assert found.keys() == expected, json.dumps(found, indent=1)
+    assert found.keys() == wrong_lines(script), json.dumps(found, indent=1)
+    missing = script[: script.find('run("ConvGrad", dY, X)  #')].count("\n") + 1
+    assert script is TENSORS or "ConvGrad_takes_dY_X_W" in found[missing]
+
+
+def test_mypy_says_in_a_line_or_two_what_is_wrong(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(USED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "script.py"]
+    environment = {**os.environ, "MYPYPATH": str(installed)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    lines = [line.split(":")[1:3] for line in done.stdout.splitlines() if line.startswith("script.py:")]
+    assert {int(number) for number, kind in lines if kind == " error"} == wrong_lines(USED), done.stdout
+    assert len(lines) < 2 * len(wrong_lines(USED)), done.stdout
 
 
 @pytest.mark.parametrize("name", gradkern.operators())

@@ -6,7 +6,8 @@ and type checkers see them.
     tools/stubs.py --check    exit with 1 where a file is not what it would be made
 
 `run` and `prepare` get an overload for every operator, with its inputs, attributes and outputs, and one for the names
-that `operators()` gives. There is none for a name that is any text, or wrong arguments would fit that one.
+that `operators()` gives. There is none for a name that is any text: wrong arguments would fit that one, as a literal is
+a str, too. Behind them, overloads that nothing fits make the errors short and say which inputs an operator takes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _TEXT = registry.path().read_bytes()
 WIDTH = 112
 MADE = "# Made by tools/stubs.py from registry.yaml."
 OPTIONS = {
-    "provider": "str | None = None",
+    "provider": "_Provider | None = None",
     "stream": "Any = None",
-    "policy": "Policy | Mapping[str, Any] | None = None",
+    "policy": "Policy | _PolicyFields | None = None",
     "domain": "str | None = None",
     "version": "int | None = None",
 }
@@ -164,17 +165,23 @@ def public() -> str:
             "from typing import Any, Literal, TypeAlias, overload",
             "from typing_extensions import TypeVar",
             *_public_imports(),
+            *(f"from gradkern import {name} as {name}" for name in vars(gradkern)["_MODULES"]),
             "from gradkern import results as _results",
+            "from gradkern.policy import PolicyFields as _PolicyFields",
             "from gradkern.results import Array as _Array",
             f"__all__ = {gradkern.__all__!r}",
+            f"_Provider: TypeAlias = {_literal(sorted({p for each in operators.values() for p in each.providers}))}",
             *(f'{name} = TypeVar("{name}", bound=_Array)' for name in sorted(used)),
             shapes,
             _OPERATORS,
             plans,
+            *(line for name, operator in operators.items() for line in _takes(name, operator)),
             runs,
             *_overload_by_name("run", "Any"),
+            *_overloads_for_errors("run", "Any"),
             prepares,
             *_overload_by_name("prepare", "Prepared"),
+            *_overloads_for_errors("prepare", "Prepared"),
         ]
     )
 
@@ -182,6 +189,9 @@ def public() -> str:
 _OPERATORS = '''
 class _Name(str):
     """The name of an operator, when it is not written out: to type checkers, what `operators()` gives."""
+
+class _ArgumentsDoNotFitTheOperator:
+    """Stands in an error about a call that fits no operator."""
 
 class _Operators(Mapping[_Name, Operator]):
     def __getitem__(self, name: str, /) -> Operator: ...
@@ -198,6 +208,30 @@ def _overload_by_name(function: str, returned: str) -> Iterator[str]:
     parameters = ["op: _Name", "*inputs: _Array", *_shared("str"), "**named: Any"]
     yield "@overload"
     yield f"def {function}({', '.join(parameters)}) -> {returned}: ..."
+
+
+def _takes(name: str, operator: Operator) -> Iterator[str]:
+    """A class whose name says in an error which inputs an operator takes."""
+    yield f"class {_what_it_takes(name, operator)}: ..."
+
+
+def _what_it_takes(name: str, operator: Operator) -> str:
+    optional = [each.name for each in operator.inputs if each.optional]
+    required = [each.name for each in operator.inputs if not each.optional]
+    return "_" + "_".join([name, "takes", *required, *(["and_perhaps", *optional] if optional else [])])
+
+
+def _overloads_for_errors(function: str, returned: str) -> Iterator[str]:
+    """Of a call that fits no overload pyright shows the one that it fits best, the last where there are several: for
+    each operator one that its name fits. mypy lists all overloads, hundreds of lines, unless there is one that fits but
+    for the arguments of generic types: a str is a Sequence, not of these.
+    """
+    for name, operator in _operators().items():
+        takes = _what_it_takes(name, operator)
+        yield "@overload"
+        yield f'def {function}(op: Literal["{name}"], input: {takes}, /, *inputs: Any, **named: Any) -> {returned}: ...'
+    yield "@overload"
+    yield f"def {function}(op: Sequence[_ArgumentsDoNotFitTheOperator], *inputs: Any, **named: Any) -> {returned}: ..."
 
 
 def _public_imports() -> Iterator[str]:

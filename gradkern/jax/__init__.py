@@ -15,3 +15,7 @@ from __future__ import annotations
 from gradkern.jax.functions import batch_norm, bias_gelu, layer_norm, rms_norm
 
 __all__ = ["batch_norm", "bias_gelu", "layer_norm", "rms_norm"]
+
+
+def __dir__() -> list[str]:
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__])

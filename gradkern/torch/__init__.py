@@ -95,5 +95,10 @@ __all__ = [
     "tune",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__])
+
+
 follow_environment()
 register()

@@ -19,6 +19,7 @@ from gradkern.arrays import torch_guards
 from gradkern.contract.request import request_of
 from gradkern.dispatch import run
 from gradkern.dispatch.plan_cache import Shortcuts, Statistics
+from gradkern.policy import PolicyFields
 
 GELU, LAYER, BATCH = "BiasGeluGrad_dX", "LayerNormalizationGrad", "BatchNormalizationGrad"
 
@@ -157,8 +158,9 @@ def test_the_policy_of_a_block_makes_another_plan_and_the_usual_one_does_not(pla
     with gradkern.policy(deterministic=True):
         gradkern.run(GELU, **call)
     assert [each.policy for each in planner.calls] == [gradkern.Policy(), gradkern.Policy(deterministic=True)]
-    for usual in (gradkern.Policy(), {}, {"deterministic": False}):
-        gradkern.run(GELU, **call, policy=usual)
+    usual: list[gradkern.Policy | PolicyFields] = [gradkern.Policy(), {}, {"deterministic": False}]
+    for each in usual:
+        gradkern.run(GELU, **call, policy=each)
     assert len(planner.calls) == 2
 
 

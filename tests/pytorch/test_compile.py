@@ -110,11 +110,11 @@ def test_the_caches_key_names_what_is_left_whole() -> None:
 def test_what_cannot_be_left_whole_is_named() -> None:
     wrong: Any = "yes"
     with pytest.raises(ArgumentError, match="inductor has 'conv'; expected layer_norm, rms_norm"):
-        gradkern.torch.enable(devices="cpu", inductor="conv")
+        gradkern.torch.enable(devices="cpu", inductor="conv")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ArgumentError, match="inductor has 'gelu', but ops does not"):
         gradkern.torch.enable("layer_norm", devices="cpu", inductor="gelu")
     with pytest.raises(ArgumentError, match="inductor is 3; expected names of layer_norm, rms_norm"):
-        gradkern.torch.enable(devices="cpu", inductor=3)
+        gradkern.torch.enable(devices="cpu", inductor=3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ArgumentError, match="timed is 'yes'; expected True or False"):
         gradkern.torch.enable(devices="cpu", timed=wrong)
     assert not gradkern.torch.is_enabled()

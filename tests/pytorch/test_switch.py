@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import typing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -20,6 +21,7 @@ import gradkern.torch
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.overrides import kernel as kernels
 from gradkern.torch.overrides import switch
+from gradkern.torch.overrides.options import AllOptions
 from gradkern.torch.overrides.override import Override
 
 pytestmark = pytest.mark.torch
@@ -66,13 +68,10 @@ def test_importing_changes_nothing() -> None:
 
 
 def test_the_environment_enables() -> None:
-    code = "import gradkern.torch"
+    code = "import gradkern.torch; print(gradkern.torch.is_enabled())"
     environment = {**os.environ, "GRADKERN_TORCH": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
-    if torch.backends.cuda.is_built():
-        assert done.returncode == 0
-    else:  # a CPU build has no CUDA kernels to stand before: the switch was read
-        assert "has no kernels for cuda" in done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "True\n"
 
 
 def test_the_environment_is_not_guessed_at() -> None:
@@ -128,7 +127,8 @@ def test_options_change_on_what_stays_in_front() -> None:
         ({"plan": "now"}, 1), ({"ops": "gelu"}, 1), ({"min_bytes": 6 * 40 * 4 + 1}, 1), ({}, 3),
     ]  # fmt: skip
     for options, expected in ways:
-        with gradkern.torch.enabled(**{"devices": "cpu", "min_bytes": 0, **options}):
+        given: dict[str, Any] = {"devices": "cpu", "min_bytes": 0, **options}
+        with gradkern.torch.enabled(**given):
             step()
             step()
         assert counts()[0] == expected
@@ -295,13 +295,31 @@ def test_options_that_are_none_are_named(options: dict[str, Any], text: str) -> 
 
 @pytest.mark.skipif(torch.backends.cuda.is_built(), reason="this PyTorch has CUDA")
 def test_a_pytorch_without_cuda_is_named() -> None:
-    with pytest.raises(gradkern.ProviderError, match="has no kernels for cuda"):
-        gradkern.torch.enable()
+    with pytest.raises(gradkern.ProviderError, match=r"has no kernels for cuda; pass devices='cpu'$"):
+        gradkern.torch.enable(devices="cuda")
     assert not gradkern.torch.is_enabled()
     gradkern.torch.enable("gelu", devices="cpu")
     with pytest.raises(gradkern.ProviderError, match="has no kernels for cuda"):
         gradkern.torch.enable(devices=("cpu", "cuda"))
     assert active() == ["gelu"]
+
+
+@pytest.mark.parametrize(("gpus", "device"), [(0, "cpu"), (1, "cuda")])
+def test_the_device_is_by_default_the_gpu_or_else_the_cpu(
+    gpus: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(switch, "_there", lambda kernel: kernel.key == switch._KEYS[device])
+    taken: list[str] = []
+    monkeypatch.setattr(switch.Kernel, "enable", lambda kernel, options: taken.append(kernel.key))
+    gradkern.torch.enable()
+    assert set(taken) == {switch._KEYS[device]}
+
+
+def test_options_by_name_are_those_of_enable() -> None:
+    """What hands options on to `enable` is typed by a dictionary of them."""
+    options = typing.get_type_hints(AllOptions)
+    assert options == {name: each for name, each in typing.get_type_hints(switch.enable).items() if name != "return"}
 
 
 def test_enabled_puts_back_what_was_in_force() -> None:

@@ -47,7 +47,7 @@ def step() -> torch.Tensor:
     return loss.detach()
 
 
-gradkern.torch.enable(devices=device.type)
+gradkern.torch.enable()
 gradkern.torch.tune(step, repeats=3)  # every process, with the same repeats: the first one searches
 for _ in range(options.steps):
     loss = step()

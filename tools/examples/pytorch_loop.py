@@ -34,7 +34,7 @@ def step() -> torch.Tensor:
     return loss.detach()
 
 
-gradkern.torch.enable(devices=device)  # backward passes of norms, convolutions, GELU and softmax are gradkern's
+gradkern.torch.enable()  # backward passes of norms, convolutions, GELU and softmax are gradkern's
 gradkern.torch.tune(step, repeats=3)  # times whole steps; what makes them no shorter stays PyTorch's
 
 for number in range(steps):

@@ -24,7 +24,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 images = torch.randn(4, 3, options.size, options.size, device=device).to(memory_format=torch.channels_last)
 labels = torch.randint(10, (4,), device=device)
 
-gradkern.torch.enable(devices=device)
+gradkern.torch.enable()
 for number in range(options.steps):
     optimizer.zero_grad()
     loss = functional.cross_entropy(model(images), labels)

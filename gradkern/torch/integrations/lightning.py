@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports]
     from lightning.pytorch.utilities import rank_zero_info  # pyright: ignore[reportMissingImports]
+
+    from gradkern.torch.overrides.options import AllOptions
 else:
     try:
         from lightning.pytorch import Callback
@@ -31,7 +35,7 @@ class GradkernCallback(Callback):
     Raises ArgumentError for an option that does not fit.
     """
 
-    def __init__(self, report: bool = True, **options: Any) -> None:
+    def __init__(self, report: bool = True, **options: Unpack[AllOptions]) -> None:
         self._loop, self._report = Loop(options), report
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:

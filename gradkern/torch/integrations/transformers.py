@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError
 from gradkern.torch.integrations.loop import Loop
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from gradkern.torch.overrides.options import AllOptions
 
 __all__ = ["GradkernCallback"]
 
@@ -27,7 +32,12 @@ class GradkernCallback(TrainerCallback):
     Raises ArgumentError for an option that does not fit.
     """
 
-    def __init__(self, compile: bool | Mapping[str, Any] = False, report: bool = True, **options: Any) -> None:  # noqa: A002
+    def __init__(
+        self,
+        compile: bool | Mapping[str, Any] = False,  # noqa: A002
+        report: bool = True,
+        **options: Unpack[AllOptions],
+    ) -> None:
         if not isinstance(compile, bool | Mapping):
             raise ArgumentError(
                 f"GradkernCallback: compile is a {type(compile).__name__}; expected True, False or a dict of options"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from gradkern.errors import ArgumentError, nearest
 
-__all__ = ["GROUPS", "Options"]
+__all__ = ["GROUPS", "AllOptions", "Decomposed", "Group", "Options", "OptionsByName", "Refusal", "When"]
 
-GROUPS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax")
+Group = Literal["layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax"]
+Decomposed = Literal["layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu"]
+Refusal = Literal["torch", "warn", "raise"]
+When = Literal["tune", "now"]
+
+GROUPS = get_args(Group)
 """What users call the operators that can be taken over."""
 
-_DECOMPOSED = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu")
+_DECOMPOSED = get_args(Decomposed)
 """Those that Inductor decomposes unless the option `inductor` names them."""
 
 MIN_BYTES = {
@@ -25,8 +30,24 @@ MIN_BYTES = {
 times of single operators, not measured in training steps.
 """
 
-Refusal = Literal["torch", "warn", "raise"]
-When = Literal["tune", "now"]
+
+class OptionsByName(TypedDict, total=False):
+    """Options of `gradkern.torch.enable` but for ops, for what hands them on to it."""
+
+    devices: str | Iterable[str] | None  # of torch.device.type, which is a str
+    min_bytes: int | Mapping[Group, int] | None
+    on_refusal: Refusal
+    plan: When
+    inductor: Decomposed | Iterable[Decomposed]
+    timed: bool
+    only_faster: bool
+    native: bool
+
+
+class AllOptions(OptionsByName, total=False):
+    """All of them."""
+
+    ops: Group | Iterable[Group] | None
 
 
 @dataclass(frozen=True)

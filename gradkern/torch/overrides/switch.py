@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
@@ -22,11 +22,14 @@ from gradkern.torch.overrides.aten import TRANSLATIONS
 from gradkern.torch.overrides.comparison import Verdicts, compare, follow, leave_short, verdicts
 from gradkern.torch.overrides.graph_comparison import compare_graphs, forget_runs
 from gradkern.torch.overrides.kernel import Kernel
-from gradkern.torch.overrides.options import Options
+from gradkern.torch.overrides.options import Decomposed, Group, Options, OptionsByName, Refusal, When
 from gradkern.torch.overrides.report import Report, report_of
 from gradkern.torch.overrides.signatures import Signature
 from gradkern.torch.overrides.step_comparison import compare_steps
 from gradkern.torch.overrides.timing import synchronize
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 __all__ = ["RecordedStep", "disable", "enable", "enabled", "is_enabled", "report", "runs", "tune"]
 
@@ -41,13 +44,13 @@ def _kernels() -> tuple[Kernel, ...]:
 
 
 def enable(
-    ops: Any = None,
+    ops: Group | Iterable[Group] | None = None,
     *,
-    devices: Any = ("cuda",),
-    min_bytes: int | Mapping[str, int] | None = None,
-    on_refusal: str = "torch",
-    plan: str = "tune",
-    inductor: Any = (),
+    devices: str | Iterable[str] | None = None,
+    min_bytes: int | Mapping[Group, int] | None = None,
+    on_refusal: Refusal = "torch",
+    plan: When = "tune",
+    inductor: Decomposed | Iterable[Decomposed] = (),
     timed: bool = False,
     only_faster: bool = True,
     native: bool = False,
@@ -55,7 +58,7 @@ def enable(
     """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
 
     ops         any of "layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax"; by default all
-    devices     "cuda", "cpu" or both
+    devices     "cuda", "cpu" or both; by default "cuda" where PyTorch finds a GPU, else "cpu"
     min_bytes   inputs of fewer bytes are PyTorch's: one number, or by operator; by default where the kernel's time is
                 likely to outweigh the host's
     on_refusal  a call that gradkern cannot take: "torch", PyTorch's kernel answers; "warn", it does, and the first call
@@ -82,13 +85,18 @@ def enable(
     Raises ArgumentError for an unknown option, and ProviderError where this PyTorch has no kernels for a device; the
     options in force do not change then.
     """
+    if devices is None:
+        devices = "cuda" if torch.cuda.device_count() else "cpu"
     options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster, native)
     tensor_guards()  # tried out now, not in a step
     with _changing:
         there = [each for each in _kernels() if _there(each)]
         for device in options.devices:
             if all(each.key != _KEYS[device] for each in there):
-                raise ProviderError(f"enable: this PyTorch, {torch.__version__}, has no kernels for {device}")
+                others = " or ".join(repr(each) for each in _KEYS if each != device)
+                raise ProviderError(
+                    f"enable: this PyTorch, {torch.__version__}, has no kernels for {device}; pass devices={others}"
+                )
         keys = [_KEYS[each] for each in options.devices]
         for kernel in _kernels():
             if kernel in there and kernel.translation.group in options.ops and kernel.key in keys:
@@ -139,7 +147,7 @@ def is_enabled() -> bool:
 
 
 @contextmanager
-def enabled(ops: Any = None, **options: Any) -> Iterator[None]:
+def enabled(ops: Group | Iterable[Group] | None = None, **options: Unpack[OptionsByName]) -> Iterator[None]:
     """`enable` for a block of code, and what was in force before after it.
 
     It is no switch of this thread: every model and thread of the process is served meanwhile, since CUDA's backward

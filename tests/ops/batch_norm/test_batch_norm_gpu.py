@@ -17,6 +17,7 @@ from helpers.tolerance import assert_close
 from helpers.torch_on_gpu import back, there
 
 import gradkern
+from gradkern.policy import Search
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -106,7 +107,7 @@ def test_a_mode_is_pinned(mode: str, last: bool) -> None:
 
 
 @pytest.mark.parametrize("search", ["heuristic", "default", "background"])
-def test_every_policy(search: str) -> None:
+def test_every_policy(search: Search) -> None:
     operands = case(IMAGES, h, f, f)
     check(operands, gradkern.run(OPERATOR, **on_gpu(operands), policy={"search": search, "deterministic": True}))
 

@@ -12,8 +12,9 @@ from helpers.tolerance import assert_close
 import gradkern
 from gradkern.ops.conv.cpu.direct import BLOCK, TASKS, Flat
 from gradkern.ops.conv.geometry import Geometry
+from gradkern.policy import PolicyFields
 
-DIRECT = {"kernel": "direct"}
+DIRECT: PolicyFields = {"kernel": "direct"}
 ATTRIBUTES: dict[str, dict[str, Any]] = {
     "pads": {"pads": [1, 1, 1, 1]},
     "strides": {"strides": [2, 3], "pads": [1, 2, 0, 1]},

@@ -12,6 +12,7 @@ from helpers.tolerance import assert_close
 import gradkern
 from gradkern.cpu import threads
 from gradkern.ops.conv.cpu import implicit_gemm
+from gradkern.policy import PolicyFields
 
 random = np.random.default_rng(0)
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -22,7 +23,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "sums of several chunks": ((1, 50, 6, 6), (20, 50, 3, 3), {"strides": [2, 2], "pads": [1] * 4}),
     "pads beyond the kernel": ((2, 6, 5, 5), (6, 6, 2, 2), {"pads": [7, 5, 6, 8]}),
 }
-PIN = {"kernel": "implicit_gemm"}
+PIN: PolicyFields = {"kernel": "implicit_gemm"}
 
 
 def arrays(name: str, dtype: str) -> tuple[dict[str, Any], dict[str, Any]]:
