@@ -28,10 +28,10 @@ STAMP = HOME / "gradkern.json"
 PACKS = ROOT / "gradkern" / "packs"
 
 
-def python(*extras: str) -> Path:
+def python(*extras: str, pack: bool = True) -> Path:
     """The interpreter of an environment with gradkern and these extras of pyproject.toml, and a pack for its GPU."""
     interpreter = _installed(*extras)
-    if has_gpu():
+    if pack and has_gpu():
         _take_pack(interpreter, os.environ.get("GRADKERN_PACK", ""))
     return interpreter
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import multiprocessing
 import os
 import platform
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -135,6 +137,51 @@ def train(settings: Settings, digits: Digits, watch: Stopwatch) -> Iterator[Epoc
         yield Epoch(epoch + 1, float(np.mean(losses)), train_accuracy, test_loss, test_accuracy, seconds)
 
 
+def compile_layers(settings: Settings, digits: Digits) -> None:
+    """Have gradkern compile the kernels of the network's layers, from the first layer on. Training needs the gradients
+    of the last one first, so that a process which does this meanwhile has half of them ready.
+    """
+    images = digits.train_images[:BATCH]
+    network = digits_network(settings.seed, images.dtype, invertible=settings.invertible, dml=settings.dml)
+    with suppress(gradkern.GradkernError):  # training meets the same error, and says it
+        for layer in network.leaves():
+            images = layer.forward(images, training=True)
+            layer.backward(images, partial(gradkern.run, provider=settings.provider))
+
+
+@contextmanager
+def compiling_beside(
+    settings: Settings, digits: Digits, say: Callable[[str], None], after: float = 1.0
+) -> Iterator[Callable[[], None]]:
+    """Where the first epoch takes longer than `after` seconds, say why, and compile in a second process, too. Gives a
+    function to call when the epoch is over.
+    """
+    process = multiprocessing.get_context("spawn").Process(target=compile_layers, args=(settings, digits), daemon=True)
+
+    def begin() -> None:
+        say(
+            "The first epoch compiles the kernels that gradkern's cache does not have yet, in two processes."
+            " That takes up to half a minute, and happens once."
+        )
+        with suppress(OSError):  # no second process: this one compiles alone
+            process.start()
+
+    timer = threading.Timer(after, begin)
+
+    def stop() -> None:
+        timer.cancel()
+        timer.join()
+        if process.is_alive():
+            process.terminate()
+            process.join()
+
+    timer.start()
+    try:
+        yield stop
+    finally:
+        stop()
+
+
 def loss_and_gradient(network: Layer, images: Array, labels: Array, *, training: bool) -> tuple[float, Array]:
     """The loss, and its gradient with respect to the network's output."""
     output = network.forward(images, training)
@@ -157,14 +204,15 @@ def shifted(images: Array, random: np.random.Generator) -> Array:
 
 
 @contextmanager
-def reporting(console: Console, epochs: int) -> Iterator[Callable[[Epoch], None]]:
-    """A function to call after each epoch: a progress bar on a terminal, plain lines elsewhere."""
+def reporting(console: Console, epochs: int) -> Iterator[tuple[Callable[[Epoch], None], Callable[[str], None]]]:
+    """Functions to call after each epoch and with a remark: a progress bar on a terminal, plain lines elsewhere."""
 
     def line(epoch: Epoch) -> str:
         return f"loss {epoch.train_loss:.4f}  train {epoch.train_accuracy:.2%}  held out {epoch.test_accuracy:.2%}"
 
     if not console.is_terminal:
-        yield lambda epoch: print(f"epoch {epoch.epoch:3d}/{epochs}  {line(epoch)}  {epoch.seconds:.2f} s", flush=True)
+        tell = partial(print, flush=True)
+        yield lambda epoch: tell(f"epoch {epoch.epoch:3d}/{epochs}  {line(epoch)}  {epoch.seconds:.2f} s"), tell
         return
     columns = (
         TextColumn("epoch"),
@@ -175,7 +223,7 @@ def reporting(console: Console, epochs: int) -> Iterator[Callable[[Epoch], None]
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=epochs)
-        yield lambda epoch: progress.update(task, advance=1, description=line(epoch))
+        yield lambda epoch: progress.update(task, advance=1, description=line(epoch)), progress.console.print
 
 
 def operator_table(summary: list[dict[str, Any]]) -> Table:
@@ -268,8 +316,10 @@ def main(argv: list[str] | None = None) -> int:
     start = perf_counter()
     try:
         args.output.mkdir(parents=True, exist_ok=True)
-        with reporting(console, settings.epochs) as report:
-            for epoch in train(settings, load_digits(), watch):
+        digits = load_digits()
+        with reporting(console, settings.epochs) as (report, tell), compiling_beside(settings, digits, tell) as stop:
+            for epoch in train(settings, digits, watch):
+                stop()
                 epochs.append(epoch)
                 report(epoch)
         accuracy, seconds = epochs[-1].test_accuracy, perf_counter() - start

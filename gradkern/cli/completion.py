@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from gradkern.cli import DONE, parser
 from gradkern.contract import registry
@@ -38,6 +38,6 @@ def _actions(parser: Any) -> Iterator[Any]:
     """Every argument of the command and of those below it."""
     for action in parser._actions:  # argparse has no public way to them, and shtab takes this one
         yield action
-        if isinstance(action.choices, dict):
-            for each in dict.fromkeys(cast(dict[str, Any], action.choices).values()):
+        if action.nargs == argparse.PARSER:
+            for each in dict.fromkeys(action.choices.values()):
                 yield from _actions(each)

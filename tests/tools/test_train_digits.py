@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import multiprocessing
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,20 @@ from helpers.calls import run_any
 from helpers.checkout import ROOT
 from helpers.forward import Array
 from helpers.reference import directional_difference
-from train_digits import Epoch, Settings, Stopwatch, load_digits, loss_and_gradient, main, replace_file, shifted, train
+from train_digits import (
+    BATCH,
+    Epoch,
+    Settings,
+    Stopwatch,
+    compile_layers,
+    compiling_beside,
+    load_digits,
+    loss_and_gradient,
+    main,
+    replace_file,
+    shifted,
+    train,
+)
 
 import gradkern
 
@@ -89,6 +104,47 @@ class Slopes:
 def _unit(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
     direction = random.standard_normal(shape)
     return direction / np.linalg.norm(direction)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=["plain", "siblings"])
+def test_the_second_process_compiles_what_the_first_step_needs(
+    variant: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, digits, run = Settings(1, 0, variant["invertible"], variant["dml"]), load_digits(), gradkern.run
+    kinds: set[tuple[Any, ...]] = set()
+
+    def note(operator: Any, *inputs: Any, provider: str | None = None, **named: Any) -> Any:
+        layouts = tuple((each.dtype, each.shape, each.strides) for each in inputs if each is not None)
+        kinds.add((operator, layouts, str(named)))
+        return run(operator, *inputs, provider=provider, **named)
+
+    monkeypatch.setattr(gradkern, "run", note)
+    compile_layers(settings, digits)
+    beside, kinds = kinds, set()
+    images = digits.train_images[:BATCH]
+    network = digits_network(settings.seed, images.dtype, **variant)
+    network.backward(loss_and_gradient(network, images, digits.train_labels[:BATCH], training=True)[1], note)
+    names = {each[0] for each in kinds}
+    assert {each[0] for each in beside} == names
+    assert len(names) > 6
+    different = kinds - beside  # the residual's sum, whose gradient has the strides of its summands
+    assert len(different) <= 2, different
+
+
+def test_a_first_epoch_that_takes_long_is_explained_and_the_second_process_ends_with_it() -> None:
+    said: list[str] = []
+    with compiling_beside(Settings(), load_digits(), said.append, after=0.0) as stop:
+        for _ in range(100):
+            if multiprocessing.active_children():
+                break
+            time.sleep(0.05)
+        assert multiprocessing.active_children()
+        stop()
+        assert not multiprocessing.active_children()
+    assert said[0].startswith("The first epoch compiles the kernels ")
+    with compiling_beside(Settings(), load_digits(), said.append):
+        pass
+    assert len(said) == 1
 
 
 @pytest.fixture(scope="module", params=VARIANTS, ids=["plain", "siblings"])
