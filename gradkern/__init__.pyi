@@ -68,6 +68,8 @@ _TB = TypeVar("_TB", bound=_Array)
 _TOut = TypeVar("_TOut", bound=_Array)
 _U = TypeVar("_U", bound=_Array)
 _V = TypeVar("_V", bound=_Array)
+_AdaptiveAveragePoolGradOutput: TypeAlias = Literal["dX"]
+_AveragePoolGradOutput: TypeAlias = Literal["dX"]
 _BatchNormalizationOutput: TypeAlias = Literal["Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"]
 _BatchNormalizationFromStatisticsOutput: TypeAlias = Literal["Y"]
 _BatchNormalizationGradOutput: TypeAlias = Literal["dX", "dScale", "dBias", "dZ"]
@@ -87,6 +89,7 @@ _CrossEntropyOutput: TypeAlias = Literal["loss", "dX", "row_loss", "entropy"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
 _FastGeluGradOutput: TypeAlias = Literal["dX"]
 _GeluGradOutput: TypeAlias = Literal["dX"]
+_GlobalAveragePoolGradOutput: TypeAlias = Literal["dX"]
 _GroupNormOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
 _GroupNormGradOutput: TypeAlias = Literal["dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"]
 _GroupNormalizationOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
@@ -98,8 +101,11 @@ _LeakyReluGradOutput: TypeAlias = Literal["dX"]
 _LinearCrossEntropyOutput: TypeAlias = Literal["loss", "dX", "dW", "dB"]
 _LogSoftmaxGradOutput: TypeAlias = Literal["dX"]
 _LogSoftmaxGrad_13Output: TypeAlias = Literal["dX"]
+_MaxPoolOutput: TypeAlias = Literal["Y", "Indices"]
+_MaxPoolGradOutput: TypeAlias = Literal["dX"]
 _QuickGeluGradOutput: TypeAlias = Literal["dX"]
 _ReluGradOutput: TypeAlias = Literal["dX"]
+_ResizeGradOutput: TypeAlias = Literal["dX"]
 _SigmoidGradOutput: TypeAlias = Literal["dX"]
 _SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
 _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "X_grad_sum", "branch_grad"]
@@ -131,6 +137,16 @@ class _Operators(Mapping[_Name, Operator]):
 
 def operators() -> _Operators:
     """The contract of every operator by name: a read-only mapping, sorted by name."""
+
+class _AdaptiveAveragePoolGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, *, out: Mapping[_AdaptiveAveragePoolGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.AdaptiveAveragePoolGrad[_T]: ...
+
+class _AveragePoolGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, *, out: Mapping[_AveragePoolGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.AveragePoolGrad[_T]: ...
 
 class _BatchNormalizationPlan(Prepared):
     def __call__(
@@ -291,6 +307,11 @@ class _GeluGradPlan(Prepared):
         self, dY: _T, X: _T, *, out: Mapping[_GeluGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.GeluGrad[_T]: ...
 
+class _GlobalAveragePoolGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, *, out: Mapping[_GlobalAveragePoolGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.GlobalAveragePoolGrad[_T]: ...
+
 class _GroupNormPlan(Prepared):
     def __call__(
         self,
@@ -410,6 +431,16 @@ class _LogSoftmaxGrad_13Plan(Prepared):
         self, dY: _G, X: _G, *, out: Mapping[_LogSoftmaxGrad_13Output, _Array] | None = None, stream: Any = None
     ) -> _results.LogSoftmaxGrad_13[_G]: ...
 
+class _MaxPoolPlan(Prepared):
+    def __call__(
+        self, X: _T, *, out: Mapping[_MaxPoolOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.MaxPool[_T]: ...
+
+class _MaxPoolGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, Indices: _Array, *, out: Mapping[_MaxPoolGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.MaxPoolGrad[_T]: ...
+
 class _QuickGeluGradPlan(Prepared):
     def __call__(
         self, dY: _T, X: _T, *, out: Mapping[_QuickGeluGradOutput, _Array] | None = None, stream: Any = None
@@ -419,6 +450,18 @@ class _ReluGradPlan(Prepared):
     def __call__(
         self, dY: _T, X: _T, *, out: Mapping[_ReluGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.ReluGrad[_T]: ...
+
+class _ResizeGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        X: _T | None = None,
+        roi: _Array | Sequence[float] | None = None,
+        scales: _Array | Sequence[float] | None = None,
+        *,
+        out: Mapping[_ResizeGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.ResizeGrad[_T]: ...
 
 class _SigmoidGradPlan(Prepared):
     def __call__(
@@ -594,6 +637,8 @@ class _TanhGradPlan(Prepared):
         self, dY: _T, Y: _T, *, out: Mapping[_TanhGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.TanhGrad[_T]: ...
 
+class _AdaptiveAveragePoolGrad_takes_dY: ...
+class _AveragePoolGrad_takes_dY: ...
 class _BatchNormalization_takes_X_scale_B_and_perhaps_input_mean_input_var_Z: ...
 class _BatchNormalizationFromStatistics_takes_X_scale_B_saved_mean_saved_inv_std: ...
 class _BatchNormalizationGrad_takes_dY_X_Scale_saved_mean_saved_inv_std_and_perhaps_B_Y_dY2: ...
@@ -611,6 +656,7 @@ class _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY: ...
 class _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
 class _FastGeluGrad_takes_dY_X: ...
 class _GeluGrad_takes_dY_X: ...
+class _GlobalAveragePoolGrad_takes_dY: ...
 class _GroupNorm_takes_X_gamma_beta: ...
 class _GroupNormGrad_takes_dY_X_mean_inv_std_and_perhaps_gamma_beta_sample_scale_sample_shift_residual_grad: ...
 class _GroupNormalization_takes_X_and_perhaps_scale_bias_sample_scale_sample_shift: ...
@@ -622,8 +668,11 @@ class _LeakyReluGrad_takes_dY_Y: ...
 class _LinearCrossEntropy_takes_X_W_labels_and_perhaps_B_weight_dY: ...
 class _LogSoftmaxGrad_takes_dY_X: ...
 class _LogSoftmaxGrad_13_takes_dY_X: ...
+class _MaxPool_takes_X: ...
+class _MaxPoolGrad_takes_dY_Indices: ...
 class _QuickGeluGrad_takes_dY_X: ...
 class _ReluGrad_takes_dY_X: ...
+class _ResizeGrad_takes_dY_and_perhaps_X_roi_scales: ...
 class _SigmoidGrad_takes_dY_Y: ...
 class _SimplifiedLayerNormalization_takes_X_scale: ...
 class _SimplifiedLayerNormalizationGrad_takes_Y_grad_X_scale_inv_std_var_and_perhaps_residual_grad: ...
@@ -641,6 +690,68 @@ class _SoftmaxGrad_13_takes_dY_Y: ...
 class _SparseSoftmaxCrossEntropy_takes_logits_label_and_perhaps_weight: ...
 class _SparseSoftmaxCrossEntropyGrad_takes_dY_log_prob_label_and_perhaps_weight: ...
 class _TanhGrad_takes_dY_Y: ...
+
+@overload
+def run(
+    op: Literal["AdaptiveAveragePoolGrad"],
+    dY: _T,
+    *,
+    input_size: Sequence[int] | None = None,
+    outputs: _AdaptiveAveragePoolGradOutput | Iterable[_AdaptiveAveragePoolGradOutput] | None = None,
+    out: Mapping[_AdaptiveAveragePoolGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.AdaptiveAveragePoolGrad[_T]:
+    """Gradient of average pooling to a given number of outputs.
+
+      dY: gradient of the output
+      input_size: spatial dimensions of the input; without it those of an `out` array
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["AveragePoolGrad"],
+    dY: _T,
+    *,
+    input_size: Sequence[int] | None = None,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    ceil_mode: Literal[0, 1] = 0,
+    count_include_pad: Literal[0, 1] = 0,
+    dilations: Sequence[int] | None = None,
+    divisor_override: int | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    outputs: _AveragePoolGradOutput | Iterable[_AveragePoolGradOutput] | None = None,
+    out: Mapping[_AveragePoolGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.AveragePoolGrad[_T]:
+    """Gradient of average pooling in one to three dimensions.
+
+      dY: gradient of the output
+      input_size: spatial dimensions of the input; without it those of an `out` array
+      auto_pad: how pads are found
+      ceil_mode: 1: rounds the number of outputs up; each window still begins in the input or before it
+      count_include_pad: 1: the divisor counts elements of the padding too
+      dilations: distance between the elements of a window
+      divisor_override: the divisor; without it the number of elements
+      kernel_shape: elements of a window
+      pads: elements before each spatial dimension then after each; 0 by default
+      strides: step of the window
+
+    Returns
+      dX: gradient of the input
+    """
 
 @overload
 def run(
@@ -1203,6 +1314,29 @@ def run(
 
 @overload
 def run(
+    op: Literal["GlobalAveragePoolGrad"],
+    dY: _T,
+    *,
+    input_size: Sequence[int] | None = None,
+    outputs: _GlobalAveragePoolGradOutput | Iterable[_GlobalAveragePoolGradOutput] | None = None,
+    out: Mapping[_GlobalAveragePoolGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GlobalAveragePoolGrad[_T]:
+    """Gradient of the mean over all spatial dimensions.
+
+      dY: gradient of the output
+      input_size: spatial dimensions of the input; without it those of an `out` array
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
     op: Literal["GroupNorm"],
     X: _T,
     gamma: _Array,
@@ -1607,6 +1741,89 @@ def run(
 
 @overload
 def run(
+    op: Literal["MaxPool"],
+    X: _T,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    ceil_mode: Literal[0, 1] = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    storage_order: Literal[0] = 0,
+    index_base: Literal["tensor", "plane"] = "tensor",
+    indices_type: Any = None,
+    outputs: _MaxPoolOutput | Iterable[_MaxPoolOutput] | None = None,
+    out: Mapping[_MaxPoolOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.MaxPool[_T]:
+    """Max pooling in one to three dimensions, with the indices that its gradient takes.
+
+      X: input
+      auto_pad: how pads are found
+      ceil_mode: 1: rounds the number of outputs up; each window still begins in the input or before it
+      dilations: distance between the elements of a window
+      kernel_shape: elements of a window
+      pads: elements before each spatial dimension then after each; 0 by default
+      strides: step of the window
+      storage_order: Indices count in row-major order
+      index_base: what Indices of int64 count in: tensor, all of X, as ONNX has it; plane, one channel of one
+          sample, as PyTorch has it. Those of uint8 count the elements of the window
+      indices_type: type of Indices; without it that of an `out` array, else int64
+
+    Returns
+      Y: the largest element of each window
+      Indices: where each of these was
+    """
+
+@overload
+def run(
+    op: Literal["MaxPoolGrad"],
+    dY: _T,
+    Indices: _Array,
+    *,
+    input_size: Sequence[int] | None = None,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    ceil_mode: Literal[0, 1] = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    storage_order: Literal[0] = 0,
+    index_base: Literal["tensor", "plane"] = "tensor",
+    outputs: _MaxPoolGradOutput | Iterable[_MaxPoolGradOutput] | None = None,
+    out: Mapping[_MaxPoolGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.MaxPoolGrad[_T]:
+    """Gradient of max pooling in one to three dimensions, from the indices of its forward pass.
+
+      dY: gradient of the output
+      Indices: where the largest element of each window was
+      input_size: spatial dimensions of the input; without it those of an `out` array
+      auto_pad: how pads are found
+      ceil_mode: 1: rounds the number of outputs up; each window still begins in the input or before it
+      dilations: distance between the elements of a window
+      kernel_shape: elements of a window
+      pads: elements before each spatial dimension then after each; 0 by default
+      strides: step of the window
+      storage_order: Indices count in row-major order
+      index_base: what Indices of int64 count in: tensor, all of X, as ONNX has it; plane, one channel of one
+          sample, as PyTorch has it. Those of uint8 count the elements of the window
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
     op: Literal["QuickGeluGrad"],
     dY: _T,
     X: _T,
@@ -1648,6 +1865,59 @@ def run(
 
       dY: gradient of the output
       X: input of the forward pass
+
+    Returns
+      dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["ResizeGrad"],
+    dY: _T,
+    X: _T | None = None,
+    roi: _Array | Sequence[float] | None = None,
+    scales: _Array | Sequence[float] | None = None,
+    *,
+    input_size: Sequence[int] | None = None,
+    coordinate_transformation_mode: Literal[
+        "half_pixel",
+        "half_pixel_symmetric",
+        "pytorch_half_pixel",
+        "align_corners",
+        "asymmetric",
+        "tf_half_pixel_for_nn",
+        "tf_crop_and_resize",
+    ] = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: Literal[0, 1] = 0,
+    extrapolation_value: float = 0.0,
+    mode: Literal["nearest", "linear", "cubic"] = "nearest",
+    nearest_mode: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] = "round_prefer_floor",
+    source_steps: Sequence[float] | None = None,
+    outputs: _ResizeGradOutput | Iterable[_ResizeGradOutput] | None = None,
+    out: Mapping[_ResizeGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.ResizeGrad[_T]:
+    """Gradient of resizing, by nearest elements, linear or cubic, in one to three dimensions.
+
+      dY: gradient of the output
+      X: input of the forward pass, for its shape alone
+      roi: where the region begins along each dimension, then where it ends, in parts of the input; for
+          tf_crop_and_resize
+      scales: outputs for each input along each dimension; without it dY's sizes over dX's
+      input_size: spatial dimensions of the input; without it those of an `out` array
+      coordinate_transformation_mode: where in the input an output is
+      cubic_coeff_a: coefficient of the cubic
+      exclude_outside: 1: elements outside the input have no weight in a cubic, and those inside share it
+      extrapolation_value: accepted for compatibility; a constant has no gradient
+      mode: how an output is made of the elements around it
+      nearest_mode: which element is the nearest
+      source_steps: distance in the input of neighbouring outputs along each spatial dimension: multiplied by, in
+          place of a division by scales
 
     Returns
       dX: gradient of the input
@@ -2196,6 +2466,12 @@ def run(
 ) -> Any: ...
 @overload
 def run(
+    op: Literal["AdaptiveAveragePoolGrad"], input: _AdaptiveAveragePoolGrad_takes_dY, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(op: Literal["AveragePoolGrad"], input: _AveragePoolGrad_takes_dY, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
     op: Literal["BatchNormalization"],
     input: _BatchNormalization_takes_X_scale_B_and_perhaps_input_mean_input_var_Z,
     /,
@@ -2285,6 +2561,10 @@ def run(op: Literal["FastGeluGrad"], input: _FastGeluGrad_takes_dY_X, /, *inputs
 @overload
 def run(op: Literal["GeluGrad"], input: _GeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
+def run(
+    op: Literal["GlobalAveragePoolGrad"], input: _GlobalAveragePoolGrad_takes_dY, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
 def run(op: Literal["GroupNorm"], input: _GroupNorm_takes_X_gamma_beta, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(
@@ -2351,9 +2631,17 @@ def run(
     op: Literal["LogSoftmaxGrad_13"], input: _LogSoftmaxGrad_13_takes_dY_X, /, *inputs: Any, **named: Any
 ) -> Any: ...
 @overload
+def run(op: Literal["MaxPool"], input: _MaxPool_takes_X, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["MaxPoolGrad"], input: _MaxPoolGrad_takes_dY_Indices, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
 def run(op: Literal["QuickGeluGrad"], input: _QuickGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(op: Literal["ReluGrad"], input: _ReluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
+    op: Literal["ResizeGrad"], input: _ResizeGrad_takes_dY_and_perhaps_X_roi_scales, /, *inputs: Any, **named: Any
+) -> Any: ...
 @overload
 def run(op: Literal["SigmoidGrad"], input: _SigmoidGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
@@ -2464,6 +2752,46 @@ def run(
 def run(op: Literal["TanhGrad"], input: _TanhGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(op: Sequence[_ArgumentsDoNotFitTheOperator], *inputs: Any, **named: Any) -> Any: ...
+@overload
+def prepare(
+    op: Literal["AdaptiveAveragePoolGrad"],
+    dY: _Array,
+    *,
+    input_size: Sequence[int] | None = None,
+    outputs: _AdaptiveAveragePoolGradOutput | Iterable[_AdaptiveAveragePoolGradOutput] | None = None,
+    out: Mapping[_AdaptiveAveragePoolGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _AdaptiveAveragePoolGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["AveragePoolGrad"],
+    dY: _Array,
+    *,
+    input_size: Sequence[int] | None = None,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    ceil_mode: Literal[0, 1] = 0,
+    count_include_pad: Literal[0, 1] = 0,
+    dilations: Sequence[int] | None = None,
+    divisor_override: int | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    outputs: _AveragePoolGradOutput | Iterable[_AveragePoolGradOutput] | None = None,
+    out: Mapping[_AveragePoolGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _AveragePoolGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
 @overload
 def prepare(
     op: Literal["BatchNormalization"],
@@ -2803,6 +3131,22 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["GlobalAveragePoolGrad"],
+    dY: _Array,
+    *,
+    input_size: Sequence[int] | None = None,
+    outputs: _GlobalAveragePoolGradOutput | Iterable[_GlobalAveragePoolGradOutput] | None = None,
+    out: Mapping[_GlobalAveragePoolGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GlobalAveragePoolGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["GroupNorm"],
     X: _Array,
     gamma: _Array,
@@ -3039,6 +3383,55 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["MaxPool"],
+    X: _Array,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    ceil_mode: Literal[0, 1] = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    storage_order: Literal[0] = 0,
+    index_base: Literal["tensor", "plane"] = "tensor",
+    indices_type: Any = None,
+    outputs: _MaxPoolOutput | Iterable[_MaxPoolOutput] | None = None,
+    out: Mapping[_MaxPoolOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _MaxPoolPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["MaxPoolGrad"],
+    dY: _Array,
+    Indices: _Array,
+    *,
+    input_size: Sequence[int] | None = None,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    ceil_mode: Literal[0, 1] = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    storage_order: Literal[0] = 0,
+    index_base: Literal["tensor", "plane"] = "tensor",
+    outputs: _MaxPoolGradOutput | Iterable[_MaxPoolGradOutput] | None = None,
+    out: Mapping[_MaxPoolGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _MaxPoolGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["QuickGeluGrad"],
     dY: _Array,
     X: _Array,
@@ -3068,6 +3461,40 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _ReluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["ResizeGrad"],
+    dY: _Array,
+    X: _Array | None = None,
+    roi: _Array | Sequence[float] | None = None,
+    scales: _Array | Sequence[float] | None = None,
+    *,
+    input_size: Sequence[int] | None = None,
+    coordinate_transformation_mode: Literal[
+        "half_pixel",
+        "half_pixel_symmetric",
+        "pytorch_half_pixel",
+        "align_corners",
+        "asymmetric",
+        "tf_half_pixel_for_nn",
+        "tf_crop_and_resize",
+    ] = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: Literal[0, 1] = 0,
+    extrapolation_value: float = 0.0,
+    mode: Literal["nearest", "linear", "cubic"] = "nearest",
+    nearest_mode: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] = "round_prefer_floor",
+    source_steps: Sequence[float] | None = None,
+    outputs: _ResizeGradOutput | Iterable[_ResizeGradOutput] | None = None,
+    out: Mapping[_ResizeGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _ResizeGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -3413,6 +3840,14 @@ def prepare(
 ) -> Prepared: ...
 @overload
 def prepare(
+    op: Literal["AdaptiveAveragePoolGrad"], input: _AdaptiveAveragePoolGrad_takes_dY, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["AveragePoolGrad"], input: _AveragePoolGrad_takes_dY, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
     op: Literal["BatchNormalization"],
     input: _BatchNormalization_takes_X_scale_B_and_perhaps_input_mean_input_var_Z,
     /,
@@ -3507,6 +3942,10 @@ def prepare(
 def prepare(op: Literal["GeluGrad"], input: _GeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
 def prepare(
+    op: Literal["GlobalAveragePoolGrad"], input: _GlobalAveragePoolGrad_takes_dY, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
     op: Literal["GroupNorm"], input: _GroupNorm_takes_X_gamma_beta, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
@@ -3578,11 +4017,21 @@ def prepare(
     op: Literal["LogSoftmaxGrad_13"], input: _LogSoftmaxGrad_13_takes_dY_X, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
+def prepare(op: Literal["MaxPool"], input: _MaxPool_takes_X, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["MaxPoolGrad"], input: _MaxPoolGrad_takes_dY_Indices, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
 def prepare(
     op: Literal["QuickGeluGrad"], input: _QuickGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
 def prepare(op: Literal["ReluGrad"], input: _ReluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["ResizeGrad"], input: _ResizeGrad_takes_dY_and_perhaps_X_roi_scales, /, *inputs: Any, **named: Any
+) -> Prepared: ...
 @overload
 def prepare(op: Literal["SigmoidGrad"], input: _SigmoidGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload

@@ -31,6 +31,18 @@ _V = TypeVar("_V", bound=Array, default=Any)
 
 def result_type(operator: str, outputs: tuple[str, ...]) -> Any: ...
 
+class AdaptiveAveragePoolGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
+class AveragePoolGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
 class BatchNormalization(NamedTuple, Generic[_T, _T2]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -179,6 +191,12 @@ class GeluGrad(NamedTuple, Generic[_T]):
     dX: _T | Any
     """gradient of the input"""
 
+class GlobalAveragePoolGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
 class GroupNorm(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -297,6 +315,20 @@ class LogSoftmaxGrad_13(NamedTuple, Generic[_G]):
     dX: _G | Any
     """gradient of the input"""
 
+class MaxPool(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """the largest element of each window"""
+    Indices: _T | Any
+    """where each of these was"""
+
+class MaxPoolGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
 class QuickGeluGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -304,6 +336,12 @@ class QuickGeluGrad(NamedTuple, Generic[_T]):
     """gradient of the input"""
 
 class ReluGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
+
+class ResizeGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
     dX: _T | Any

@@ -40,7 +40,10 @@ def test_gradients_agree_with_differences_of_the_forward_pass(
         difference = directional_difference(loss, forward.parameters[parameter], direction)
         rate = float((gradient * direction).sum())
         # The statistics and Y are rounded to their own types, which moves the result as much as rounding it does.
-        types = [getattr(result, output).dtype, *(array.dtype for array in inputs.values() if array.dtype.kind != "i")]
+        types = [
+            getattr(result, output).dtype,
+            *(array.dtype for array in inputs.values() if array.dtype.kind not in "iu"),
+        ]
         bound = max(norm_of(name, each) for each in types) * 4 + 1e-9
         scale = np.linalg.norm(gradient) * np.linalg.norm(direction)
         assert abs(rate - difference) <= bound * scale + 1e-9, f"{name}.{output}: {rate} against {difference}"

@@ -25,7 +25,9 @@ def inputs_of(operator: Operator, types: Mapping[str, str], example: Example) ->
     for each in operator.inputs_of(example.axes, example.attributes):
         shape, dtype = shape_of(each.shape, example.axes), types[each.type]
         if "float" not in dtype or each.values not in ("any", "positive", "nonzero"):
-            made[each.name] = torch.from_numpy(values_of(each, on_host, shape, example.axes, dtype)).cuda()
+            made[each.name] = torch.from_numpy(
+                values_of(each, on_host, shape, {**example.attributes, **example.axes}, dtype)
+            ).cuda()
             continue
         values = torch.randn(shape, device="cuda", generator=random)
         if each.values != "any":

@@ -24,7 +24,9 @@ def inputs_of(
     declared; of others indices, a mask or bits. Inputs on the host are among the example's attributes.
     """
     return {
-        each.name: values_of(each, random, shape_of(each.shape, example.axes), example.axes, types[each.type])
+        each.name: values_of(
+            each, random, shape_of(each.shape, example.axes), {**example.attributes, **example.axes}, types[each.type]
+        )
         for each in operator.inputs_of(example.axes, example.attributes)
     }
 
@@ -32,7 +34,9 @@ def inputs_of(
 def values_of(
     each: Input, random: np.random.Generator, shape: tuple[int, ...], axes: Mapping[str, Any], dtype: str
 ) -> np.ndarray:
-    """Samples of what the contract says the input's values are."""
+    """Samples of what the contract says the input's values are. axes: the sizes of axes, and attributes."""
+    if each.values == "window":
+        return _in_windows(random, shape, axes, dtype).astype(dtype)
     if each.index_of:
         return indices_of(each, random, shape, axes).astype(dtype)
     return np.asarray(_drawn(each, random, shape, dtype)).astype(dtype)  # of shape () it may have drawn a scalar
@@ -66,6 +70,30 @@ def indices_of(each: Input, random: np.random.Generator, shape: tuple[int, ...],
         place = each.shape.index(each.along) - len(each.shape)
         bound = sizes.reshape(-1, *[1] * (-1 - place))
     return np.asarray(random.integers(-bound if each.negative else 0, np.maximum(bound, 1), shape))
+
+
+def _in_windows(
+    random: np.random.Generator, shape: tuple[int, ...], given: Mapping[str, Any], dtype: str
+) -> np.ndarray:
+    """For each output of a pool an element of its window inside the input: its number in the window for uint8, else its
+    index, of the plane or of the tensor.
+    """
+    sizes, kernel = given["spatial"], given["kernel_shape"]
+    strides, dilations, pads = (
+        given.get(name, (default,) * len(sizes)) for name, default in (("strides", 1), ("dilations", 1), ("pads", 0))
+    )
+    flat = np.zeros(shape, np.int64)
+    for axis, (size, k, stride, dilation) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        place = [1] * len(shape)
+        place[2 + axis] = shape[2 + axis]
+        first = (np.arange(shape[2 + axis]) * stride - pads[axis]).reshape(place)
+        least, most = -(np.minimum(first, 0) // dilation), np.minimum((size - 1 - first) // dilation, k - 1)
+        taps = random.integers(least, most + 1, shape)
+        flat = flat * (k if dtype == "uint8" else size) + (taps if dtype == "uint8" else first + taps * dilation)
+    if dtype == "uint8" or given.get("index_base") == "plane":
+        return flat
+    planes = np.arange(shape[0] * shape[1]) * int(np.prod(sizes))
+    return flat + planes.reshape(*shape[:2], *[1] * len(sizes))
 
 
 def in_order(array: Any, order: str) -> Any:

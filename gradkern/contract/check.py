@@ -104,11 +104,11 @@ def _types(
             )
         first.setdefault(variable, each.name)
     for key, attribute in operator.attributes.items():
-        variable = attribute.binds
+        variable, default = attribute.binds, str(attribute.default)
         if variable is not None:
             arrays = [out[each.name] for each in operator.outputs if each.type == variable and each.name in out]
             named = values[key] or types.get(variable) or (arrays[0].tensor.dtype.name if arrays else None)
-            if types.setdefault(variable, named or types[str(attribute.default)]) != named and named is not None:
+            if types.setdefault(variable, named or types.get(default, default)) != named and named is not None:
                 raise DTypeError(
                     f"attribute {key} is {named}, but input {first[variable]} has type {types[variable]}; "
                     f"both are of type {variable}"

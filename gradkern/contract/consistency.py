@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterator, Mapping, Set
+from typing import get_args
 
 from gradkern.contract.examples import example_mistakes
-from gradkern.contract.schema import RESERVED, Operator, Path
+from gradkern.contract.schema import RESERVED, Operator, Path, TypeName
 from gradkern.contract.shape_consistency import listed, shape_mistakes
 
 __all__ = ["mistakes"]
@@ -123,7 +124,7 @@ def _host(operator: Operator) -> Iterator[tuple[Path, str]]:
             yield path, "with negative or along needs index_of"
         if each.values == "mask" and not types <= {"bool", "uint32"}:
             yield (*path, "values"), "mask is for bool, or for bits in uint32"
-        if each.values not in ("any", "mask") and types & {*_INTS, "bool"}:
+        if each.values not in ("any", "mask", "window") and types & {*_INTS, "bool"}:
             yield (*path, "values"), f"{each.values} is for floating-point types"
 
 
@@ -131,7 +132,8 @@ def _is_group(operator: Operator, name: str) -> bool:
     return name in operator.axes and operator.axes[name].group
 
 
-_INTS = frozenset({"int32", "int64", "uint32"})
+_TYPES = frozenset(get_args(TypeName))
+_INTS = frozenset({"int32", "int64", "uint8", "uint32"})
 
 
 def _aliases(operator: Operator) -> Iterator[tuple[Path, str]]:
@@ -201,5 +203,5 @@ def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:
             yield path, "type `type` and `binds` belong together"
         elif each.binds is not None and each.binds not in operator.types:
             yield (*path, "binds"), f"no type variable {each.binds!r}; types has {listed(operator.types)}"
-        elif each.binds is not None and (each.default not in operator.types or each.default == each.binds):
-            yield (*path, "default"), f"{each.default!r} is no other type variable"
+        elif each.binds is not None and (each.default not in {*operator.types, *_TYPES} or each.default == each.binds):
+            yield (*path, "default"), f"{each.default!r} is no other type variable, and no type"

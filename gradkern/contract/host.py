@@ -21,7 +21,7 @@ from gradkern.errors import ArgumentError, AttributeValueError, DataError, Devic
 
 __all__ = ["HostValue", "host_key", "host_values", "scalars_of", "type_of_number"]
 
-WIDEST = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint32", "bool")
+WIDEST = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "uint32", "bool")
 
 
 class HostValue(NamedTuple):

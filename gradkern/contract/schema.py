@@ -42,7 +42,7 @@ class Check:
         return load("gradkern.contract.reading").CHECKS[self._name](handler(source), *self._arguments)
 
 
-TypeName = Literal["float16", "bfloat16", "float32", "float64", "int32", "int64", "uint32", "bool"]
+TypeName = Literal["float16", "bfloat16", "float32", "float64", "int32", "int64", "uint8", "uint32", "bool"]
 Name = Annotated[str, Check("matches", r"^[A-Za-z][A-Za-z0-9_]*$")]
 NameOrInt = Annotated[Name | int, Check("one_of", "a name or a whole number")]
 Expression = Annotated[str, Check("matches", EXPRESSION), Check("one_of", EXPECTED_EXPRESSION)]
@@ -159,7 +159,7 @@ class Input(Entry):
     where: Where = field(default_factory=dict[str, Any])
     gives: Shape | None = None
     memory: Literal["device", "host", "any"] = "device"
-    values: Literal["any", "positive", "nonzero", "mask", "probability", "log_probability"] = "any"
+    values: Literal["any", "positive", "nonzero", "mask", "probability", "log_probability", "window"] = "any"
     index_of: tuple[Name, ...] = ()
     along: Name | None = None
     negative: bool = False

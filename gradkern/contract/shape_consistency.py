@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gradkern.contract.expression import expression
-from gradkern.contract.schema import Axis, Operator, Path, Shape, axis_of
+from gradkern.contract.schema import Axis, Ones, Operator, Path, Shape, axis_of
 
 __all__ = ["listed", "shape_mistakes"]
 
@@ -42,7 +42,8 @@ def shape_mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
                 yield (*path, index), f"no axis {name!r}; axes has {listed(operator.axes)}"
             elif not isinstance(token, str) and name not in groups:
                 yield (*path, index), f"{name!r} is a single axis, not a group"
-            if not isinstance(token, str) and name in groups and name not in sized:
+            said = isinstance(token, Ones) and name in groups and operator.axes[name].equals is not None
+            if not isinstance(token, str) and name in groups and name not in sized and not said:
                 yield (*path, index), f"{name!r} has no sizes yet: no earlier input has it"
         for name in (token for token in shape if isinstance(token, str) and token in operator.axes):
             model = operator.axes[name].broadcasts_to

@@ -44,6 +44,7 @@ _KERNEL_DTYPES = {
     np.dtype(ml_dtypes.bfloat16): np.dtype(np.int16),
     np.dtype(np.float32): np.dtype(np.float32),
     np.dtype(np.float64): np.dtype(np.float64),
+    np.dtype(np.uint8): np.dtype(np.uint8),
     np.dtype(np.int32): np.dtype(np.int32),
     np.dtype(np.int64): np.dtype(np.int64),
 }

@@ -29,7 +29,8 @@ jax: Any = import_module("jax")  # types are checked where it is not installed
 __all__ = ["foreign_call"]
 
 _TARGET = "gradkern"
-_DTYPES = {1: "bool", 4: "int32", 5: "int64", 8: "uint32", 10: "float16", 11: "float32", 12: "float64", 16: "bfloat16"}
+_DTYPES = {1: "bool", 4: "int32", 5: "int64", 6: "uint8", 8: "uint32"}
+_DTYPES |= {10: "float16", 11: "float32", 12: "float64", 16: "bfloat16"}
 """XLA_FFI_DataType"""
 _EXECUTE, _METADATA = 3, 1  # of XLA_FFI_ExecutionStage, of XLA_FFI_Extension_Type
 _CREATE_ERROR, _GET_STREAM = 0, 4  # places of functions in XLA_FFI_Api

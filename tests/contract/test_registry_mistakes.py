@@ -80,7 +80,7 @@ Z = "{name: Z, type: U, shape: [columns], doc: sums of columns}"
 AXIS = "{type: int, default: -1, minimum: -8, axis_of: X, doc: where to sum}"
 MODE = "{type: string, default: all, allowed: [all, some], doc: what to sum}"
 STEPS = "{type: ints, per: rows, doc: steps}"
-TYPES = "'float16', 'bfloat16', 'float32', 'float64', 'int32', 'int64', 'uint32' or 'bool'"
+TYPES = "'float16', 'bfloat16', 'float32', 'float64', 'int32', 'int64', 'uint8', 'uint32' or 'bool'"
 TOKEN = "the name of an axis, {ones: GROUP} or {flat: GROUP}"
 SIZES = "a size or a list of sizes, 0 or more"
 
@@ -174,7 +174,7 @@ BAD = {
     "an axis that may be absent": ("default: -1, ", "", "22: operators.Sum.attributes.axis: with axis_of needs a default or required: true"),
     "a type that binds nothing": (MODE, "{type: type, default: T, doc: type}", "23: operators.Sum.attributes.mode: type `type` and `binds` belong together"),
     "a type that binds no variable": (MODE, "{type: type, binds: V, default: T, doc: type}", "23: operators.Sum.attributes.mode.binds: no type variable 'V'; types has T, U"),
-    "a type that is its own default": (MODE, "{type: type, binds: T, default: T, doc: type}", "23: operators.Sum.attributes.mode.default: 'T' is no other type variable"),
+    "a type that is its own default": (MODE, "{type: type, binds: T, default: T, doc: type}", "23: operators.Sum.attributes.mode.default: 'T' is no other type variable, and no type"),
     "an attribute of an unknown type": (STEPS, STEPS.replace("ints", "list"), "24: operators.Sum.attributes.steps.type: input should be 'int', 'float', 'string', 'ints', 'floats' or 'type', got 'list'"),
     # providers, examples
     "a provider without modules": ("cpu: [cpu]", "cpu: []", "28: operators.Sum.providers.cpu: needs at least one, got ()"),

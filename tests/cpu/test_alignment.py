@@ -26,12 +26,13 @@ AXES: dict[str, Callable[[int], Any]] = {
     "dml_batch_norm": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},
 }
 BY_MATRIX_PRODUCTS = {"conv"}  # whose vector code is the BLAS library's
+BY_ELEMENTS = {"pooling", "resize"}  # an element's sum has one order, in vector code or not
 BY_BATCH_NORMS = {"group_norm"}  # each channel of each sample is one of a batch norm, whose kernels these are
 BY_NUMPY = {"BatchNormalizationMergeStatistics", "LinearCrossEntropy"}
 SMALL = [
     name
     for name, operator in gradkern.operators().items()
-    if operator.family not in BY_MATRIX_PRODUCTS | BY_BATCH_NORMS and name not in BY_NUMPY
+    if operator.family not in BY_MATRIX_PRODUCTS | BY_ELEMENTS | BY_BATCH_NORMS and name not in BY_NUMPY
 ]
 
 

@@ -17,6 +17,7 @@ from scipy.special import ndtr
 __all__ = [
     "Array",
     "activated",
+    "adaptive_matrix",
     "batch_norm",
     "bias_fast_gelu",
     "bias_gelu",
@@ -26,6 +27,8 @@ __all__ = [
     "group_norm",
     "layer_norm",
     "moments",
+    "pool_taps",
+    "resize_matrix",
     "rms_norm",
     "softmax",
     "taps",
@@ -164,3 +167,103 @@ def conv_pads(
     ]
     less, more = [pad // 2 for pad in total], [pad - pad // 2 for pad in total]
     return less + more if auto_pad == "SAME_UPPER" else more + less
+
+
+def pool_taps(
+    sizes: Sequence[int],
+    *,
+    kernel_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    padded: bool = False,
+) -> tuple[tuple[int, ...], list[tuple[tuple[int, ...], list[tuple[int, int]]]]]:
+    """A pool's number of outputs along each axis, and for each output the (number in the window, flat index) of its
+    elements inside the input; of those in the padding, too, if padded, whose index means nothing.
+    """
+    rank = len(sizes)
+    strides, dilations = strides or [1] * rank, dilations or [1] * rank
+    pads = conv_pads(sizes, kernel_shape, strides, dilations, pads, auto_pad)
+    out: list[int] = []
+    for axis, size in enumerate(sizes):
+        room = size + pads[axis] + pads[rank + axis] - (kernel_shape[axis] - 1) * dilations[axis] - 1
+        count = (math.ceil if ceil_mode else math.floor)(room / strides[axis]) + 1
+        out.append(count - (ceil_mode and (count - 1) * strides[axis] >= size + pads[axis]))
+    found: list[tuple[tuple[int, ...], list[tuple[int, int]]]] = []
+    for o in product(*map(range, out)):
+        elements: list[tuple[int, int]] = []
+        for number, tap in enumerate(product(*map(range, kernel_shape))):
+            place = [a * s - p + t * d for a, s, p, t, d in zip(o, strides, pads, tap, dilations, strict=False)]
+            most = [size + pads[rank + axis] * padded for axis, size in enumerate(sizes)]
+            if all((padded or x >= 0) and x < bound for x, bound in zip(place, most, strict=True)):
+                flat = sum(x * math.prod(sizes[axis + 1 :]) for axis, x in enumerate(place))
+                elements.append((number, flat))
+        found.append((o, elements))
+    return tuple(out), found
+
+
+def adaptive_matrix(size: int, outputs: int) -> Array:
+    """Of adaptive average pooling along one axis, (outputs, size)."""
+    rows = np.zeros((outputs, size))
+    for o in range(outputs):
+        start, end = o * size // outputs, math.ceil((o + 1) * size / outputs)
+        rows[o, start:end] = 1 / (end - start)
+    return rows
+
+
+def resize_matrix(
+    axis: int,
+    size: int,
+    outputs: int,
+    *,
+    mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel",
+    nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    scales: Sequence[float] | None = None,
+    roi: Sequence[float] | None = None,
+) -> Array:
+    """Of ONNX Resize along one axis, (outputs, size)."""
+    scale = scales[2 + axis] if scales else outputs / size
+    rows = np.zeros((outputs, size))
+    for o in range(outputs):
+        outside = False
+        match coordinate_transformation_mode:
+            case "align_corners":
+                x = o * (size - 1) / (outputs - 1) if outputs > 1 else 0.0
+            case "asymmetric":
+                x = o / scale
+            case "tf_half_pixel_for_nn":
+                x = (o + 0.5) / scale
+            case "pytorch_half_pixel" if outputs == 1:
+                x = 0.0
+            case "half_pixel_symmetric":
+                x = size / 2 * (1 - outputs / (scale * size)) + (o + 0.5) / scale - 0.5
+            case "tf_crop_and_resize":
+                assert roi is not None
+                start, end = roi[2 + axis], roi[len(roi) // 2 + 2 + axis]
+                x = (size - 1) * (start + o * (end - start) / (outputs - 1) if outputs > 1 else (start + end) / 2)
+                outside = not 0 <= x <= size - 1
+            case _:
+                x = (o + 0.5) / scale - 0.5
+        f = x - math.floor(x)
+        if mode == "nearest":
+            half = x - 0.5 if nearest_mode == "round_prefer_floor" else x + 0.5
+            near = {"floor": math.floor(x), "ceil": math.ceil(x), "round_prefer_floor": math.ceil(half)}
+            terms = {near.get(nearest_mode, math.floor(half)): 1.0}.items()
+        elif mode == "linear":
+            terms = enumerate((1 - f, f), math.floor(x))
+        else:
+            terms = enumerate((_cubic(abs(f - t), cubic_coeff_a) for t in (-1, 0, 1, 2)), math.floor(x) - 1)
+        kept = [(i, w) for i, w in terms if not (exclude_outside and mode == "cubic") or 0 <= i < size]
+        total = sum(w for _, w in kept) if exclude_outside and mode == "cubic" else 1.0
+        for i, w in kept:
+            rows[o, min(max(i, 0), size - 1)] += 0.0 if outside else w / total
+    return rows
+
+
+def _cubic(d: float, a: float) -> float:
+    return (a + 2) * d**3 - (a + 3) * d**2 + 1 if d <= 1 else a * (d**3 - 5 * d**2 + 8 * d - 4)

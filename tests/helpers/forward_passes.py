@@ -6,7 +6,8 @@ A new operator's forward pass has its one place here, as its formula has in `hel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -273,7 +274,61 @@ def _conv(inputs: Arrays, **attributes: Any) -> ForwardPass:
     )
 
 
+def _max_pool_grad(
+    inputs: Arrays, *, input_size: Sequence[int], index_base: str = "tensor", **windows: Any
+) -> ForwardPass:
+    """Of an input that is largest where the indices are: the elements that they choose."""
+    D, shape = _exact(inputs["dY"]), (*inputs["dY"].shape[:2], *input_size)
+    out, taps_of = forward.pool_taps(input_size, **windows)
+    size, indices = math.prod(input_size), inputs["Indices"].astype(np.int64)
+    if indices.dtype != inputs["Indices"].dtype:
+        for o, elements in taps_of:
+            at = (slice(None), slice(None), *o)
+            indices[at] = np.vectorize(dict(elements).__getitem__)(indices[at])
+    planes = np.arange(shape[0] * shape[1]).reshape(*shape[:2], *[1] * len(out))
+    flat = indices % size + planes * size
+    return ForwardPass(lambda p: p["X"].ravel()[flat], {"X": np.zeros(shape)}, {"X": "dX"}, D)
+
+
+def _average_pool_grad(inputs: Arrays, *, input_size: Sequence[int], **windows: Any) -> ForwardPass:
+    counted, divisor = windows.pop("count_include_pad", 0), windows.pop("divisor_override", None)
+    D = _exact(inputs["dY"])
+    _, taps_of = forward.pool_taps(input_size, **windows)
+    _, padded = forward.pool_taps(input_size, padded=True, **windows)
+
+    def run(p: Mapping[str, Array]) -> Array:
+        planes, Y = p["X"].reshape(*D.shape[:2], -1), np.zeros(D.shape)
+        for (o, elements), (_, every) in zip(taps_of, padded, strict=True):
+            count = divisor or len(every if counted else elements)
+            Y[(slice(None), slice(None), *o)] = planes[:, :, [i for _, i in elements]].sum(2) / count
+        return Y
+
+    return ForwardPass(run, {"X": np.zeros((*D.shape[:2], *input_size))}, {"X": "dX"}, D)
+
+
+def _along_axes(inputs: Arrays, *, input_size: Sequence[int], matrix: Callable[..., Array], **more: Any) -> ForwardPass:
+    D = _exact(inputs["dY"])
+
+    def run(p: Mapping[str, Array]) -> Array:
+        Y = p["X"]
+        for axis, size in enumerate(input_size):
+            rows = matrix(axis, size, D.shape[2 + axis], **more)
+            Y = np.moveaxis(np.tensordot(rows, Y, (1, 2 + axis)), 0, 2 + axis)
+        return Y
+
+    return ForwardPass(run, {"X": np.zeros((*D.shape[:2], *input_size))}, {"X": "dX"}, D)
+
+
+def _adaptive_matrix(_axis: int, size: int, outputs: int) -> Array:
+    return forward.adaptive_matrix(size, outputs)
+
+
 FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attributes)
+    "MaxPoolGrad": _max_pool_grad,
+    "AveragePoolGrad": _average_pool_grad,
+    "GlobalAveragePoolGrad": partial(_along_axes, matrix=_adaptive_matrix),
+    "AdaptiveAveragePoolGrad": partial(_along_axes, matrix=_adaptive_matrix),
+    "ResizeGrad": partial(_along_axes, matrix=forward.resize_matrix),
     "BatchNormalizationGrad": _batch_norm,
     "BatchNormalizationGradSums": _batch_norm_sums,
     "BatchNormalizationGradFromSums": _batch_norm_from_sums,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
-from helpers.forward import Array, conv, conv_pads, taps
+from helpers.forward import Array, adaptive_matrix, conv, conv_pads, pool_taps, resize_matrix, taps
 
 __all__ = ["FORMULAS", "central_differences", "directional_difference", "reference"]
 
@@ -23,14 +23,24 @@ Gradients = dict[str, Array]
 Slope = Callable[..., Array]
 
 
-def reference(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mapping[str, Any] | None = None) -> Gradients:
-    """All outputs of `operator`, by contract name. Attributes left out have the contract's defaults."""
+def reference(
+    operator: str,
+    inputs: Mapping[str, ArrayLike],
+    attributes: Mapping[str, Any] | None = None,
+    types: Mapping[str, str] | None = None,
+) -> Gradients:
+    """All outputs of `operator`, by contract name. Attributes left out have the contract's defaults; types: those of a
+    combination, where the values of outputs depend on them.
+    """
     # Through NumPy first: float64 of an ml_dtypes array or a list is exact either way.
     widened = {name: np.asarray(value).astype(np.float64) for name, value in inputs.items()}
     more = dict(attributes or {})
     if operator.startswith("Skip"):
         of_sum = np.asarray(inputs.get("skip", next(iter(inputs.values())))).dtype
         more["rounded"] = lambda total: total.astype(of_sum).astype(np.float64)
+    if operator.startswith("MaxPool"):
+        indices = np.asarray(inputs.get("Indices", 0)).dtype.name
+        more["local"] = "uint8" in ((types or {}).get("I"), indices)
     if operator == "LinearCrossEntropy":
         kind = np.asarray(inputs["X"]).dtype
         more["rounded"] = lambda total: total.astype(kind).astype(np.float64)
@@ -740,7 +750,82 @@ def _linear_cross_entropy(
     return {"loss": found["loss"], "dX": dZ @ W, "dW": dZ.T @ X, "dB": dZ.sum(0)}
 
 
+# --- pools and resizing ----------------------------------------------------------------------------------------------
+
+
+def _max_pool(X: Array, *, local: bool = False, index_base: str = "tensor", **windows: Any) -> Gradients:
+    out, taps_of = pool_taps(X.shape[2:], **windows)
+    Y, Indices = np.full((*X.shape[:2], *out), -np.inf), np.full((*X.shape[:2], *out), -1.0)
+    planes = X.reshape(*X.shape[:2], -1)
+    for o, elements in taps_of:
+        for tap, i in elements:
+            x, at = planes[:, :, i], (slice(None), slice(None), *o)
+            more = (x > Y[at]) | (Indices[at] < 0) | (np.isnan(x) & ~np.isnan(Y[at]))
+            Y[at], Indices[at] = np.where(more, x, Y[at]), np.where(more, tap if local else i, Indices[at])
+    if not local and index_base == "tensor":
+        Indices += np.arange(planes[..., 0].size).reshape(*X.shape[:2], *[1] * len(out)) * planes.shape[2]
+    return {"Y": Y, "Indices": Indices}
+
+
+def _max_pool_grad(
+    dY: Array,
+    Indices: Array,
+    *,
+    local: bool,
+    input_size: Sequence[int],
+    index_base: str = "tensor",
+    **windows: Any,
+) -> Gradients:
+    _, taps_of = pool_taps(input_size, **windows)
+    size = math.prod(input_size)
+    dX, found = np.zeros((*dY.shape[:2], size)), Indices.copy()
+    if not local and index_base == "tensor":
+        found %= size
+    for o, elements in taps_of:
+        at = (slice(None), slice(None), *o)
+        for tap, i in elements:
+            dX[:, :, i] += np.where(found[at] == (tap if local else i), dY[at], 0)
+    return {"dX": dX.reshape(*dY.shape[:2], *input_size)}
+
+
+def _average_pool_grad(dY: Array, *, input_size: Sequence[int], **windows: Any) -> Gradients:
+    """Each dY over its divisor to the elements of its window."""
+    count_padding, divisor = windows.pop("count_include_pad", 0), windows.pop("divisor_override", None)
+    _, taps_of = pool_taps(input_size, **windows)
+    _, all_taps = pool_taps(input_size, padded=True, **windows)
+    dX = np.zeros((*dY.shape[:2], math.prod(input_size)))
+    for (o, elements), (_, padded) in zip(taps_of, all_taps, strict=True):
+        count = divisor or len(padded if count_padding else elements)
+        for _, i in elements:
+            dX[:, :, i] += dY[(slice(None), slice(None), *o)] / count
+    return {"dX": dX.reshape(*dY.shape[:2], *input_size)}
+
+
+def _along_axes(dY: Array, input_size: Sequence[int], matrix: Callable[..., Array]) -> Gradients:
+    """matrix(axis, inputs, outputs) of each axis, whose transposed products are the gradient."""
+    dX = dY
+    for axis, size in enumerate(input_size):
+        rows = matrix(axis, size, dY.shape[2 + axis])
+        terms = np.where(rows != 0, np.moveaxis(dX, 2 + axis, -1)[..., None] * rows, 0)  # 0 of an infinity is no term
+        dX = np.moveaxis(terms.sum(-2), -1, 2 + axis)
+    return {"dX": dX}
+
+
+def _adaptive_pool_grad(dY: Array, *, input_size: Sequence[int]) -> Gradients:
+    return _along_axes(dY, input_size, lambda _, size, outputs: adaptive_matrix(size, outputs))
+
+
+def _resize_grad(dY: Array, X: Array | None = None, *, input_size: Sequence[int], **attributes: Any) -> Gradients:
+    return _along_axes(dY, input_size, lambda axis, size, outputs: resize_matrix(axis, size, outputs, **attributes))
+
+
 FORMULAS: dict[str, Callable[..., Gradients]] = {
+    "MaxPool": _max_pool,
+    "MaxPoolGrad": _max_pool_grad,
+    "AveragePoolGrad": _average_pool_grad,
+    "GlobalAveragePoolGrad": _adaptive_pool_grad,
+    "AdaptiveAveragePoolGrad": _adaptive_pool_grad,
+    "ResizeGrad": _resize_grad,
     "LinearCrossEntropy": _linear_cross_entropy,
     "SoftmaxCrossEntropyLoss": _loss,
     "SoftmaxCrossEntropyLossInternal": _loss,

@@ -26,7 +26,7 @@ from typing import Any
 
 from gradkern.errors import AttributeValueError, ShapeError
 
-__all__ = ["resolve"]
+__all__ = ["resolve", "same_size", "window_pads"]
 
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
@@ -42,10 +42,10 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
     strides = _per_axis(attributes["strides"], spatial)
     dilations = _per_axis(attributes["dilations"], spatial)
     extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
-    pads = _pads(attributes["auto_pad"], attributes["pads"], spatial, strides, extents)
+    pads = window_pads(attributes["auto_pad"], attributes["pads"], spatial, strides, extents)
     # SAME is defined by its output; everything else by its pads, and must leave room for the kernel.
     if attributes["auto_pad"].startswith("SAME"):
-        out = _same_size(spatial, strides)
+        out = same_size(spatial, strides)
     else:
         out = _out_size(spatial, strides, extents, pads)
     if axes.get("out", out) != out:
@@ -75,13 +75,14 @@ def _per_axis(values: tuple[int, ...] | None, spatial: tuple[int, ...]) -> tuple
     return (1,) * len(spatial) if values is None else values
 
 
-def _pads(
+def window_pads(
     auto_pad: str,
     pads: tuple[int, ...] | None,
     spatial: tuple[int, ...],
     strides: tuple[int, ...],
     extents: tuple[int, ...],
 ) -> tuple[int, ...]:
+    """Elements before each spatial axis and then after each, of windows that cover `extents` elements."""
     if auto_pad == "NOTSET":
         return (0,) * (2 * len(spatial)) if pads is None else pads
     if pads is not None:
@@ -90,13 +91,14 @@ def _pads(
         return (0,) * (2 * len(spatial))
     totals = [
         max((out - 1) * stride + extent - size, 0)
-        for out, size, stride, extent in zip(_same_size(spatial, strides), spatial, strides, extents, strict=True)
+        for out, size, stride, extent in zip(same_size(spatial, strides), spatial, strides, extents, strict=True)
     ]
     smaller, larger = [total // 2 for total in totals], [total - total // 2 for total in totals]
     return tuple(smaller + larger) if auto_pad == "SAME_UPPER" else tuple(larger + smaller)
 
 
-def _same_size(spatial: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+def same_size(spatial: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Outputs along each spatial axis with auto_pad SAME_UPPER or SAME_LOWER."""
     return tuple(-(-size // stride) for size, stride in zip(spatial, strides, strict=True))
 
 

@@ -1,0 +1,174 @@
+"""Linear maps along one axis: which inputs an output is made of, and with which weights. Pools and resizing are
+products of one for each spatial axis.
+
+A `Windows` averages windows, an `Adaptive` the windows of adaptive pooling, a `Resampling` takes one, two or four
+elements around a coordinate. Each of them lists its terms: the weights that the kernels for GPUs compute from the same
+numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Adaptive", "AxisMap", "Resampling", "Terms", "Transposed", "Windows", "transposed"]
+
+
+class Terms(NamedTuple):
+    """output[outputs[n]] += weights[n] * input[inputs[n]], for every n."""
+
+    outputs: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+
+class Transposed(NamedTuple):
+    """By input x: its terms are those from starts[x] to starts[x + 1], in order of outputs."""
+
+    starts: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Averages of windows: output o is the mean of inputs o*stride - begin + t*dilation, for t < kernel, inside.
+
+    The divisor is the number of elements inside; of those in the padded input, of `end` elements behind it, if
+    `padded`; or the given one.
+    """
+
+    input: int
+    output: int
+    kernel: int
+    stride: int = 1
+    dilation: int = 1
+    begin: int = 0
+    end: int = 0
+    padded: bool = False
+    divisor: int = 0
+
+    def terms(self, compute: Any) -> Terms:
+        first = np.arange(self.output)[:, None] * self.stride - self.begin
+        inputs = first + np.arange(self.kernel) * self.dilation
+        inside = (inputs >= 0) & (inputs < self.input)
+        counted = inputs < self.input + self.end if self.padded else inside
+        counts = np.full(self.output, self.divisor) if self.divisor else counted.sum(1)
+        weights = (1 / np.maximum(counts, 1))[:, None] * inside
+        outputs = np.broadcast_to(np.arange(self.output)[:, None], inputs.shape)
+        return Terms(outputs[inside], inputs[inside], weights[inside])
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """Averages from floor(o * input / output) to ceil((o + 1) * input / output), exclusive."""
+
+    input: int
+    output: int
+
+    def terms(self, compute: Any) -> Terms:
+        of = np.arange(self.output)
+        first, last = of * self.input // self.output, -(-(of + 1) * self.input // self.output)
+        counts = last - first
+        outputs = np.repeat(of, counts)
+        inputs = np.arange(len(outputs)) - np.repeat(counts.cumsum() - counts, counts) + np.repeat(first, counts)
+        return Terms(outputs, inputs, np.repeat(1 / counts, counts))
+
+
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """Elements around coordinate (o + shift) * step / divisor + offset, whose weights depend on its fraction.
+
+    mode        nearest, linear or cubic; inputs outside stand for the nearest inside
+    rounding    of a nearest: floor, ceil, round_prefer_floor, round_prefer_ceil
+    cubic       the coefficient of the cubic
+    excluded    inputs outside have no weight, and those inside share it (cubic)
+    bounded     an output whose coordinate is outside has no inputs
+    """
+
+    input: int
+    output: int
+    mode: str
+    shift: float
+    step: float
+    divisor: float = 1.0
+    offset: float = 0.0
+    rounding: str = "floor"
+    cubic: float = -0.75
+    excluded: bool = False
+    bounded: bool = False
+
+    def coordinates(self, compute: Any) -> NDArray[Any]:
+        """In float32 for a nearest element, as every forward pass has them; else in the type of arithmetic."""
+        kind = np.float32 if self.mode == "nearest" else compute
+        shifted = np.arange(self.output).astype(kind) + kind(self.shift)
+        return shifted * kind(self.step) / kind(self.divisor) + kind(self.offset)
+
+    def terms(self, compute: Any) -> Terms:
+        at = self.coordinates(compute)
+        if self.mode == "nearest":
+            half = at.dtype.type(0.5)
+            match self.rounding:
+                case "floor":
+                    near = np.floor(at)
+                case "ceil":
+                    near = np.ceil(at)
+                case "round_prefer_floor":
+                    near = np.ceil(at - half)
+                case _:
+                    near = np.floor(at + half)
+            places, weights = near[:, None], np.ones((self.output, 1))
+        else:
+            base = np.floor(at)
+            f = (at - base).astype(np.float64)
+            taps = (0, 1) if self.mode == "linear" else (-1, 0, 1, 2)
+            places = base[:, None] + np.array(taps)
+            weights = np.stack((1 - f, f) if self.mode == "linear" else _cubic(f, self.cubic), 1)
+        if self.excluded:
+            weights = weights * ((places >= 0) & (places < self.input))
+            weights /= weights.sum(1, keepdims=True)
+        if self.bounded:
+            weights = weights * ((at >= 0) & (at <= self.input - 1))[:, None]
+        inputs = np.clip(places, 0, self.input - 1).astype(np.int64)
+        outputs = np.broadcast_to(np.arange(self.output)[:, None], inputs.shape)
+        some = weights != 0
+        return Terms(outputs[some], inputs[some], weights[some])
+
+
+def _cubic(f: NDArray[np.float64], a: float) -> tuple[NDArray[np.float64], ...]:
+    def near(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return far(f + 1), near(f), near(1 - f), far(2 - f)
+
+
+AxisMap = Windows | Adaptive | Resampling
+
+
+def transposed(axis: AxisMap, compute: Any) -> Transposed:
+    """The terms by input; those of one output are added up."""
+    terms = axis.terms(compute)
+    keys, place = np.unique(terms.inputs * axis.output + terms.outputs, return_inverse=True)
+    weights = np.bincount(place, terms.weights, len(keys)).astype(np.float64)
+    counts = np.bincount(keys // max(axis.output, 1), minlength=axis.input)
+    return Transposed(np.append(0, counts.cumsum()), keys % max(axis.output, 1), weights)
+
+
+def simplified(axis: AxisMap) -> AxisMap:
+    """An adaptive pool whose windows are all of one size as windows; others unchanged."""
+    if isinstance(axis, Adaptive) and axis.output and axis.input % axis.output == 0:
+        size = axis.input // axis.output
+        return Windows(axis.input, axis.output, size, size)
+    return axis
+
+
+def finite(axis: Resampling) -> bool:
+    """Whether every coordinate is a number."""
+    return all(map(math.isfinite, (axis.step, axis.divisor, axis.offset))) and axis.divisor != 0

@@ -1,0 +1,57 @@
+"""Resizing as linear maps along each spatial axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradkern.call import Call, Refusal
+from gradkern.kernels.separable.axis_map import Resampling, finite
+
+__all__ = ["axis_maps"]
+
+
+def axis_maps(call: Call) -> list[Resampling]:
+    """Of the forward pass, for each spatial axis."""
+    inputs, outputs = call.axes["spatial"], call.axes["out"]
+    maps = [_axis_map(call.attributes, axis, *sizes) for axis, sizes in enumerate(zip(inputs, outputs, strict=True))]
+    if not all(map(finite, maps)):
+        raise Refusal("roi, scales or source_steps make coordinates that are no numbers")
+    return maps
+
+
+def _axis_map(attributes: Any, axis: int, size: int, outputs: int) -> Resampling:
+    mode = attributes["coordinate_transformation_mode"]
+    scales, roi, steps = (attributes.get(name) for name in ("scales", "roi", "source_steps"))
+    scale = outputs / size if scales is None or not size else scales[2 + axis]
+    step, divisor = (1.0, scale) if steps is None else (steps[axis], 1.0)
+    shift, offset = 0.0, 0.0
+    match mode:
+        case "half_pixel" | "pytorch_half_pixel":
+            shift, offset = 0.5, -0.5
+        case "half_pixel_symmetric":
+            shift, offset = 0.5, size / 2 * (1 - outputs / (scale * size)) - 0.5
+        case "tf_half_pixel_for_nn":
+            shift = 0.5
+        case "align_corners" if steps is None:
+            step, divisor = size - 1.0, outputs - 1.0
+        case "tf_crop_and_resize":
+            start, end = roi[2 + axis], roi[len(roi) // 2 + 2 + axis]
+            step, divisor, offset = (end - start) * (size - 1), outputs - 1.0, start * (size - 1)
+            if outputs == 1:
+                offset = 0.5 * (start + end) * (size - 1)
+    if outputs <= 1 and mode in ("pytorch_half_pixel", "align_corners", "tf_crop_and_resize"):
+        shift, step, divisor = 0.0, 0.0, 1.0
+        offset = offset if mode == "tf_crop_and_resize" else 0.0
+    return Resampling(
+        size,
+        outputs,
+        attributes["mode"],
+        shift,
+        float(step),
+        float(divisor),
+        float(offset),
+        attributes["nearest_mode"],
+        attributes["cubic_coeff_a"],
+        bool(attributes["exclude_outside"]) and attributes["mode"] == "cubic",
+        mode == "tf_crop_and_resize",
+    )

@@ -1,0 +1,80 @@
+"""The gradient of resizing on the CPU against PyTorch's and against ONNX's formulas."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.reference import reference
+
+import gradkern
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.torch
+
+SIZES = [
+    ((9, 8), (17, 5)),
+    ((4, 4), (9, 13)),
+    ((7,), (11,)),
+    ((3, 4, 5), (6, 3, 9)),
+    ((5, 5), (1, 1)),
+    ((1, 1), (3, 4)),
+]
+NAMES = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+@pytest.mark.parametrize(("size", "out"), SIZES)
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear", "linear-corners", "bicubic", "bicubic-corners"])
+def test_every_mode_agrees_with_pytorch(size: tuple[int, ...], out: tuple[int, ...], mode: str) -> None:
+    if "bicubic" in mode and len(size) != 2:
+        pytest.skip("PyTorch has no cubic of this rank")
+    name, _, corners = mode.partition("-")
+    smooth = not mode.startswith("nearest")
+    x = torch.randn((2, 3, *size), dtype=torch.float64, requires_grad=True)
+    theirs = NAMES[len(size)] if name == "linear" else name if smooth else mode
+    y = torch.nn.functional.interpolate(x, out, mode=theirs, align_corners=bool(corners) if smooth else None)
+    g = torch.randn_like(y)
+    y.backward(g)
+    transformation = "align_corners" if corners == "corners" else "half_pixel"
+    if not smooth:
+        transformation = "tf_half_pixel_for_nn" if corners else "asymmetric"
+    attributes: dict[str, Any] = {
+        "mode": {"bicubic": "cubic"}.get(name, name),
+        "coordinate_transformation_mode": transformation,
+        "nearest_mode": "floor",
+    }
+    found: Any = gradkern.run("ResizeGrad", g, input_size=size, **attributes)
+    torch.testing.assert_close(found.dX, x.grad)
+    assert torch.equal(gradkern.run("ResizeGrad", g, X=x.detach(), **attributes).dX, found.dX)
+
+
+MODES = gradkern.operators()["ResizeGrad"].attributes["coordinate_transformation_mode"].allowed
+ROUNDINGS = cycle(gradkern.operators()["ResizeGrad"].attributes["nearest_mode"].allowed)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("transformation", MODES)
+def test_every_coordinate_mode_agrees_with_its_formula(mode: str, transformation: Any) -> None:
+    dY = np.random.default_rng(0).standard_normal((2, 2, 8, 4))
+    attributes: dict[str, Any] = {
+        "input_size": (5, 7),
+        "mode": mode,
+        "coordinate_transformation_mode": transformation,
+        "nearest_mode": next(ROUNDINGS),
+        "exclude_outside": 1,
+        "scales": [1.0, 1.0, 1.75, 0.625],
+        "roi": [0, 0, 0.25, -0.25, 1, 1, 0.75, 1.25],
+    }
+    found: Any = gradkern.run("ResizeGrad", dY, **attributes)
+    np.testing.assert_allclose(found.dX, reference("ResizeGrad", {"dY": dY}, attributes)["dX"], rtol=1e-5, atol=1e-9)
+
+
+def test_lists_of_another_length_are_refused() -> None:
+    with pytest.raises(gradkern.ShapeError, match="input scales has 3 values; expected 4, for all 4 dimensions"):
+        gradkern.run("ResizeGrad", np.ones((1, 1, 2, 2)), input_size=[1, 1], scales=[1.0, 1, 2])
+    mode: Any = "tf_crop_and_resize"
+    with pytest.raises(gradkern.ArgumentError, match="input roi is missing"):
+        gradkern.run("ResizeGrad", np.ones((1, 1, 2)), input_size=[1], coordinate_transformation_mode=mode)
