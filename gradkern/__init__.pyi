@@ -83,10 +83,13 @@ _BiasFastGeluOutput: TypeAlias = Literal["C"]
 _BiasFastGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _BiasGeluOutput: TypeAlias = Literal["C"]
 _BiasGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
+_BitmaskDropoutGradOutput: TypeAlias = Literal["dx"]
 _ConvOutput: TypeAlias = Literal["Y"]
 _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _CrossEntropyOutput: TypeAlias = Literal["loss", "dX", "row_loss", "entropy"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
+_DropoutGradOutput: TypeAlias = Literal["dx"]
+_FakeQuantGradOutput: TypeAlias = Literal["dX"]
 _FastGeluGradOutput: TypeAlias = Literal["dX"]
 _GeluGradOutput: TypeAlias = Literal["dX"]
 _GlobalAveragePoolGradOutput: TypeAlias = Literal["dX"]
@@ -118,6 +121,7 @@ _SoftmaxCrossEntropyLossOutput: TypeAlias = Literal["output", "log_prob"]
 _SoftmaxCrossEntropyLossGradOutput: TypeAlias = Literal["d_logits"]
 _SoftmaxCrossEntropyLossInternalOutput: TypeAlias = Literal["output", "log_prob"]
 _SoftmaxCrossEntropyLossInternalGradOutput: TypeAlias = Literal["d_logits"]
+_SoftmaxDropoutGradOutput: TypeAlias = Literal["dx"]
 _SoftmaxGradOutput: TypeAlias = Literal["dX"]
 _SoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _SparseSoftmaxCrossEntropyOutput: TypeAlias = Literal["Y", "log_prob"]
@@ -261,6 +265,18 @@ class _BiasGeluGrad_dXPlan(Prepared):
         self, dY: _T, X: _T, B: _TB, *, out: Mapping[_BiasGeluGrad_dXOutput, _Array] | None = None, stream: Any = None
     ) -> _results.BiasGeluGrad_dX[_T, _TB]: ...
 
+class _BitmaskDropoutGradPlan(Prepared):
+    def __call__(
+        self,
+        dy: _T,
+        mask: _Array,
+        ratio: _Array | float | None = None,
+        training_mode: _Array | bool | None = None,
+        *,
+        out: Mapping[_BitmaskDropoutGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.BitmaskDropoutGrad[_T]: ...
+
 class _ConvPlan(Prepared):
     def __call__(
         self, X: _T, W: _T, B: _T | None = None, *, out: Mapping[_ConvOutput, _Array] | None = None, stream: Any = None
@@ -296,6 +312,28 @@ class _DmlBatchNormalizationGradPlan(Prepared):
         out: Mapping[_DmlBatchNormalizationGradOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.DmlBatchNormalizationGrad[_T]: ...
+
+class _DropoutGradPlan(Prepared):
+    def __call__(
+        self,
+        dy: _T,
+        mask: _Array,
+        ratio: _Array | float | None = None,
+        training_mode: _Array | bool | None = None,
+        *,
+        out: Mapping[_DropoutGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.DropoutGrad[_T]: ...
+
+class _FakeQuantGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        gradient_mask: _Array,
+        *,
+        out: Mapping[_FakeQuantGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.FakeQuantGrad[_T]: ...
 
 class _FastGeluGradPlan(Prepared):
     def __call__(
@@ -599,6 +637,18 @@ class _SoftmaxCrossEntropyLossInternalGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.SoftmaxCrossEntropyLossInternalGrad[_TOut]: ...
 
+class _SoftmaxDropoutGradPlan(Prepared):
+    def __call__(
+        self,
+        dy: _T,
+        mask: _Array,
+        softmax_y: _T,
+        ratio: _Array | float | None = None,
+        *,
+        out: Mapping[_SoftmaxDropoutGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SoftmaxDropoutGrad[_T]: ...
+
 class _SoftmaxGradPlan(Prepared):
     def __call__(
         self, dY: _G, Y: _G, *, out: Mapping[_SoftmaxGradOutput, _Array] | None = None, stream: Any = None
@@ -650,10 +700,13 @@ class _BiasFastGelu_takes_A_B: ...
 class _BiasFastGeluGrad_dX_takes_dY_X_B: ...
 class _BiasGelu_takes_A_B: ...
 class _BiasGeluGrad_dX_takes_dY_X_B: ...
+class _BitmaskDropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode: ...
 class _Conv_takes_X_W_and_perhaps_B: ...
 class _ConvGrad_takes_dY_X_W: ...
 class _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY: ...
 class _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
+class _DropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode: ...
+class _FakeQuantGrad_takes_dY_gradient_mask: ...
 class _FastGeluGrad_takes_dY_X: ...
 class _GeluGrad_takes_dY_X: ...
 class _GlobalAveragePoolGrad_takes_dY: ...
@@ -685,6 +738,7 @@ class _SoftmaxCrossEntropyLoss_takes_scores_labels_and_perhaps_weights: ...
 class _SoftmaxCrossEntropyLossGrad_takes_dY_log_prob_label_and_perhaps_weight: ...
 class _SoftmaxCrossEntropyLossInternal_takes_scores_labels_and_perhaps_weights_ignore_index: ...
 class _SoftmaxCrossEntropyLossInternalGrad_takes_dY_log_prob_label_and_perhaps_weight_ignore_index_bias: ...
+class _SoftmaxDropoutGrad_takes_dy_mask_softmax_y_and_perhaps_ratio: ...
 class _SoftmaxGrad_takes_dY_Y: ...
 class _SoftmaxGrad_13_takes_dY_Y: ...
 class _SparseSoftmaxCrossEntropy_takes_logits_label_and_perhaps_weight: ...
@@ -1112,6 +1166,33 @@ def run(
 
 @overload
 def run(
+    op: Literal["BitmaskDropoutGrad"],
+    dy: _T,
+    mask: _Array,
+    ratio: _Array | float | None = None,
+    training_mode: _Array | bool | None = None,
+    *,
+    outputs: _BitmaskDropoutGradOutput | Iterable[_BitmaskDropoutGradOutput] | None = None,
+    out: Mapping[_BitmaskDropoutGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BitmaskDropoutGrad[_T]:
+    """Gradient of dropout whose mask is in bits.
+
+      dy: gradient of the output
+      mask: what was kept: bit n % 32 of word n / 32, the lowest first, for element n in C order
+      ratio: share that was dropped, in [0, 1)
+      training_mode: false: nothing was scaled, whatever the ratio
+
+    Returns
+      dx: gradient of the input
+    """
+
+@overload
+def run(
     op: Literal["Conv"],
     X: _T,
     W: _T,
@@ -1264,6 +1345,56 @@ def run(
       OutputGradient: gradient of Input
       OutputScaleGradient: gradient of Scale
       OutputBiasGradient: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["DropoutGrad"],
+    dy: _T,
+    mask: _Array,
+    ratio: _Array | float | None = None,
+    training_mode: _Array | bool | None = None,
+    *,
+    outputs: _DropoutGradOutput | Iterable[_DropoutGradOutput] | None = None,
+    out: Mapping[_DropoutGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DropoutGrad[_T]:
+    """Gradient of dropout.
+
+      dy: gradient of the output
+      mask: what was kept
+      ratio: share that was dropped, in [0, 1)
+      training_mode: false: nothing was scaled, whatever the ratio
+
+    Returns
+      dx: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["FakeQuantGrad"],
+    dY: _T,
+    gradient_mask: _Array,
+    *,
+    outputs: _FakeQuantGradOutput | Iterable[_FakeQuantGradOutput] | None = None,
+    out: Mapping[_FakeQuantGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.FakeQuantGrad[_T]:
+    """Gradient of FakeQuant, the straight-through estimator.
+
+      dY: gradient of the output
+      gradient_mask: what was not clipped
+
+    Returns
+      dX: gradient of the input
     """
 
 @overload
@@ -2317,6 +2448,35 @@ def run(
 
 @overload
 def run(
+    op: Literal["SoftmaxDropoutGrad"],
+    dy: _T,
+    mask: _Array,
+    softmax_y: _T,
+    ratio: _Array | float | None = None,
+    *,
+    axis: int,
+    outputs: _SoftmaxDropoutGradOutput | Iterable[_SoftmaxDropoutGradOutput] | None = None,
+    out: Mapping[_SoftmaxDropoutGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SoftmaxDropoutGrad[_T]:
+    """Gradient of softmax over all dimensions from `axis` on with dropout behind it.
+
+      dy: gradient of the output of dropout
+      mask: what dropout kept
+      softmax_y: output of softmax
+      ratio: share that was dropped, in [0, 1)
+      axis: first dimension of a row
+
+    Returns
+      dx: gradient of the input of softmax
+    """
+
+@overload
+def run(
     op: Literal["SoftmaxGrad"],
     dY: _G,
     Y: _G,
@@ -2537,6 +2697,14 @@ def run(op: Literal["BiasGelu"], input: _BiasGelu_takes_A_B, /, *inputs: Any, **
 @overload
 def run(op: Literal["BiasGeluGrad_dX"], input: _BiasGeluGrad_dX_takes_dY_X_B, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
+def run(
+    op: Literal["BitmaskDropoutGrad"],
+    input: _BitmaskDropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
 def run(op: Literal["Conv"], input: _Conv_takes_X_W_and_perhaps_B, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(op: Literal["ConvGrad"], input: _ConvGrad_takes_dY_X_W, /, *inputs: Any, **named: Any) -> Any: ...
@@ -2555,6 +2723,18 @@ def run(
     /,
     *inputs: Any,
     **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["DropoutGrad"],
+    input: _DropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["FakeQuantGrad"], input: _FakeQuantGrad_takes_dY_gradient_mask, /, *inputs: Any, **named: Any
 ) -> Any: ...
 @overload
 def run(op: Literal["FastGeluGrad"], input: _FastGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
@@ -2724,6 +2904,14 @@ def run(
 def run(
     op: Literal["SoftmaxCrossEntropyLossInternalGrad"],
     input: _SoftmaxCrossEntropyLossInternalGrad_takes_dY_log_prob_label_and_perhaps_weight_ignore_index_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SoftmaxDropoutGrad"],
+    input: _SoftmaxDropoutGrad_takes_dy_mask_softmax_y_and_perhaps_ratio,
     /,
     *inputs: Any,
     **named: Any,
@@ -3008,6 +3196,24 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["BitmaskDropoutGrad"],
+    dy: _Array,
+    mask: _Array,
+    ratio: _Array | float | None = None,
+    training_mode: _Array | bool | None = None,
+    *,
+    outputs: _BitmaskDropoutGradOutput | Iterable[_BitmaskDropoutGradOutput] | None = None,
+    out: Mapping[_BitmaskDropoutGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BitmaskDropoutGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["Conv"],
     X: _Array,
     W: _Array,
@@ -3095,6 +3301,40 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _DmlBatchNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DropoutGrad"],
+    dy: _Array,
+    mask: _Array,
+    ratio: _Array | float | None = None,
+    training_mode: _Array | bool | None = None,
+    *,
+    outputs: _DropoutGradOutput | Iterable[_DropoutGradOutput] | None = None,
+    out: Mapping[_DropoutGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DropoutGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["FakeQuantGrad"],
+    dY: _Array,
+    gradient_mask: _Array,
+    *,
+    outputs: _FakeQuantGradOutput | Iterable[_FakeQuantGradOutput] | None = None,
+    out: Mapping[_FakeQuantGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _FakeQuantGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -3738,6 +3978,25 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["SoftmaxDropoutGrad"],
+    dy: _Array,
+    mask: _Array,
+    softmax_y: _Array,
+    ratio: _Array | float | None = None,
+    *,
+    axis: int,
+    outputs: _SoftmaxDropoutGradOutput | Iterable[_SoftmaxDropoutGradOutput] | None = None,
+    out: Mapping[_SoftmaxDropoutGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SoftmaxDropoutGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["SoftmaxGrad"],
     dY: _Array,
     Y: _Array,
@@ -3915,6 +4174,14 @@ def prepare(
     op: Literal["BiasGeluGrad_dX"], input: _BiasGeluGrad_dX_takes_dY_X_B, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
+def prepare(
+    op: Literal["BitmaskDropoutGrad"],
+    input: _BitmaskDropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
 def prepare(op: Literal["Conv"], input: _Conv_takes_X_W_and_perhaps_B, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
 def prepare(op: Literal["ConvGrad"], input: _ConvGrad_takes_dY_X_W, /, *inputs: Any, **named: Any) -> Prepared: ...
@@ -3933,6 +4200,18 @@ def prepare(
     /,
     *inputs: Any,
     **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DropoutGrad"],
+    input: _DropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["FakeQuantGrad"], input: _FakeQuantGrad_takes_dY_gradient_mask, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
 def prepare(
@@ -4114,6 +4393,14 @@ def prepare(
 def prepare(
     op: Literal["SoftmaxCrossEntropyLossInternalGrad"],
     input: _SoftmaxCrossEntropyLossInternalGrad_takes_dY_log_prob_label_and_perhaps_weight_ignore_index_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SoftmaxDropoutGrad"],
+    input: _SoftmaxDropoutGrad_takes_dy_mask_softmax_y_and_perhaps_ratio,
     /,
     *inputs: Any,
     **named: Any,

@@ -141,6 +141,12 @@ class BiasGeluGrad_dX(NamedTuple, Generic[_T, _TB]):
     dB: _TB | Any
     """gradient of B; summed before dX is rounded"""
 
+class BitmaskDropoutGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dx: _T | Any
+    """gradient of the input"""
+
 class Conv(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -178,6 +184,18 @@ class DmlBatchNormalizationGrad(NamedTuple, Generic[_T]):
     """gradient of Scale"""
     OutputBiasGradient: _T | Any
     """gradient of the bias"""
+
+class DropoutGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dx: _T | Any
+    """gradient of the input"""
+
+class FakeQuantGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the input"""
 
 class FastGeluGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
@@ -452,6 +470,12 @@ class SoftmaxCrossEntropyLossInternalGrad(NamedTuple, Generic[_TOut]):
 
     d_logits: _TOut | Any
     """gradient of the scores"""
+
+class SoftmaxDropoutGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dx: _T | Any
+    """gradient of the input of softmax"""
 
 class SoftmaxGrad(NamedTuple, Generic[_G]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

@@ -42,7 +42,7 @@ def test_gradients_agree_with_differences_of_the_forward_pass(
         # The statistics and Y are rounded to their own types, which moves the result as much as rounding it does.
         types = [
             getattr(result, output).dtype,
-            *(array.dtype for array in inputs.values() if array.dtype.kind not in "iu"),
+            *(array.dtype for array in inputs.values() if array.dtype.kind not in "iub"),
         ]
         bound = max(norm_of(name, each) for each in types) * 4 + 1e-9
         scale = np.linalg.norm(gradient) * np.linalg.norm(direction)

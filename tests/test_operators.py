@@ -176,7 +176,7 @@ def empties() -> Iterator[object]:
         inputs = operator.inputs_of(example.axes, example.attributes)
         given = {axis_of(token) for each in inputs for token in each.shape}
         for axis, size in example.axes.items():
-            if axis not in given:  # it follows from others
+            if axis not in given or axis == "words":  # it follows from others
                 continue
             if operator.family in ("pooling", "resize") and axis in ("out", "spatial"):  # windows need elements
                 continue
@@ -192,6 +192,8 @@ def empties() -> Iterator[object]:
                         axes[each] = tuple(0 if whole == 0 and part != 1 else part for whole, part in pairs)
                 if axis == "C" and "numbers" in axes:
                     axes["numbers"] %= 2  # 2 C, or one more
+                if "words" in axes:
+                    axes["words"] = 0  # of bits for each element
                 empty = Example(axes=axes, attributes=dict(example.attributes))
                 for row, marks in rows(operator):
                     label = f"{name}-{'-'.join(row.values())}-{axis}-{place}"

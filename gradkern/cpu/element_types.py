@@ -47,6 +47,8 @@ _KERNEL_DTYPES = {
     np.dtype(np.uint8): np.dtype(np.uint8),
     np.dtype(np.int32): np.dtype(np.int32),
     np.dtype(np.int64): np.dtype(np.int64),
+    np.dtype(np.uint32): np.dtype(np.uint32),
+    np.dtype(np.bool): np.dtype(np.uint8),
 }
 # Numba gives its fastmath flags to instructions that have none; one harmless flag keeps reassociation away.
 _AS_WRITTEN = ("nsz",)

@@ -21,6 +21,7 @@ AXES: dict[str, Callable[[int], Any]] = {
     "softmax": lambda n: {"rows": (2,), "columns": (n,)},
     "cross_entropy": lambda n: {"N": 2, "C": n, "spatial": (), "rows": (2,)},
     "activation": lambda n: {"sizes": (2, n)},
+    "dropout": lambda n: {"sizes": (2, n), "words": -(-2 * n // 32)},
     "bias_gelu": lambda n: {"rows": (2,), "columns": n},
     "batch_norm": lambda n: {"N": 2, "C": 2, "spatial": (n,), "numbers": 4},
     "dml_batch_norm": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},
@@ -61,7 +62,8 @@ def test_bits_do_not_depend_on_where_arrays_lie(name: str, dtype: str) -> None:
     operator = gradkern.operators()[name]
     types = next(row for row in operator.combinations if next(iter(row.values())) == dtype)
     for length in LENGTHS:
-        attributes: dict[str, Any] = {"Epsilon": 1e-5} if name.startswith("Dml") else {}
+        attributes: dict[str, Any] = {key: 1 for key, each in operator.attributes.items() if each.required}
+        attributes |= {"Epsilon": 1e-5} if name.startswith("Dml") else {}
         attributes |= {"count": 2 * length + 4} if name.endswith("FromSums") else {}
         axes = AXES[operator.family](length) | ({"numbers": 5} if name.endswith("Statistics") else {})
         example = Example(axes=axes, attributes=attributes)

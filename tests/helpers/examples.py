@@ -20,7 +20,7 @@ LOSSES = tuple(name for name in OPERATORS if name.endswith("CrossEntropy") and O
 """Those whose outputs are a loss and its gradients: tests/ops/cross_entropy has their finite differences."""
 FORWARD = tuple(name for name in OPERATORS if name not in (*GRADIENTS, *IN_PARTS, *LOSSES))
 """The operators whose gradients others are."""
-
+MASKS = {"bool", "uint32"}
 
 Part = TypeVar("Part")
 
@@ -36,11 +36,14 @@ def cases(types: str = "all", names: Iterable[str] = OPERATORS) -> Iterator[obje
 
 
 def rows(operator: Operator) -> Iterator[tuple[Mapping[str, str], list[pytest.MarkDecorator]]]:
-    """Every combination of types with its marks. Where types of data are mixed, every second stands for its neighbour
-    too: on the CPU each makes a kernel of its own, of the same code.
+    """Every combination of types of arrays with its marks. Where types of data are mixed, every second stands for its
+    neighbour too: on the CPU each makes a kernel of its own, of the same code.
     """
-    mixed = [row for row in operator.combinations if len({row[key] for key in row if key != "U"}) > 1]
-    for row in operator.combinations:
+    arrays = {each.type for each in (*operator.inputs, *operator.outputs) if not getattr(each, "is_scalar", False)}
+    found = {tuple(row[key] for key in row if key in arrays): row for row in reversed(operator.combinations)}
+    every = [row for row in operator.combinations if row in found.values()]
+    mixed = [row for row in every if len({row[key] for key in arrays - {"U"}} - MASKS) > 1]
+    for row in every:
         marks = [] if _is_float32(row) else [pytest.mark.thorough]
         yield row, [*marks, pytest.mark.every_kernel] if row in mixed[1::2] else marks
 
@@ -67,8 +70,8 @@ def cases_with(parts: Callable[[Operator], Iterable[Part]]) -> Iterator[object]:
 
 
 def _floats(row: Mapping[str, str]) -> set[str]:
-    """All types of a combination; those of indices do not count, where they are the usual one."""
-    return set(row.values()) - {"int64"}
+    """All types of a combination; those of masks do not count, nor those of indices where they are the usual one."""
+    return set(row.values()) - {"int64", *MASKS}
 
 
 def in_turn(kinds: Iterable[tuple[Any, ...]], types: Sequence[tuple[Any, ...]], orders: Sequence[Any]) -> list[Any]:

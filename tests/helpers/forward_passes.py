@@ -221,6 +221,23 @@ def _activation(inputs: Arrays, *, of: Callable[..., Array], inverse: Any = None
     return ForwardPass(lambda p: of(p["X"], **numbers), {"X": X}, {"X": "dX"}, _exact(inputs["dY"]))
 
 
+def _masked(inputs: Arrays, *, mask: str = "mask", bits: bool = False, ratio: float = 0.0) -> ForwardPass:
+    gradient, dY = ("dx", inputs["dy"]) if "dy" in inputs else ("dX", inputs["dY"])
+    kept = inputs[mask]
+    if bits:
+        kept = np.array([kept[n // 32] >> np.uint32(n % 32) & 1 for n in range(dY.size)]).reshape(dY.shape)
+    factors = kept / (1 - ratio)
+    return ForwardPass(lambda p: p["X"] * factors, {"X": 0 * _exact(dY)}, {"X": gradient}, _exact(dY))
+
+
+def _softmax_dropout(inputs: Arrays, *, axis: int, ratio: float = 0.5) -> ForwardPass:
+    X, factors = _exact(inputs["softmax_y"]), inputs["mask"] / (1 - ratio)
+    axes = tuple(range(axis % X.ndim, X.ndim))
+    _store(inputs, softmax_y=forward.softmax(X, axes))
+    run = lambda p: forward.softmax(p["X"], axes) * factors  # noqa: E731
+    return ForwardPass(run, {"X": X}, {"X": "dx"}, _exact(inputs["dy"]))
+
+
 def _softmax(inputs: Arrays, *, single: bool, log: bool = False, axis: int | None = None) -> ForwardPass:
     name = "X" if log else "Y"  # of the output, which is drawn as the input is
     X = _exact(inputs[name])
@@ -358,5 +375,9 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
         inverse=lambda y, alpha=0.01: np.where(y > 0, y, y / alpha),
     ),
     "SigmoidGrad": partial(_activation, of=lambda x: 1 / (1 + np.exp(-x)), inverse=lambda y: np.log(y / (1 - y))),
+    "DropoutGrad": partial(_masked, ratio=0.5),
+    "BitmaskDropoutGrad": partial(_masked, bits=True, ratio=0.5),
+    "FakeQuantGrad": partial(_masked, mask="gradient_mask"),
+    "SoftmaxDropoutGrad": _softmax_dropout,
     "TanhGrad": partial(_activation, of=np.tanh, inverse=np.arctanh),
 }

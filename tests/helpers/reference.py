@@ -514,6 +514,28 @@ def _leaky_relu_slope(y: Array, alpha: float = 0.01) -> Array:
     return np.where(y > 0, 1.0, alpha)
 
 
+def _bits(mask: Array, like: Array) -> Array:
+    """The elements of a mask in words of 32 bits."""
+    every = np.unpackbits(mask.astype("<u4").view(np.uint8), bitorder="little")
+    return every[: like.size].reshape(like.shape).astype(np.float64)
+
+
+def _dropout(
+    dy: Array, mask: Array, *, ratio: float = 0.5, training_mode: bool = True, bits: bool = False
+) -> Gradients:
+    kept = _bits(mask, dy) if bits else mask
+    return {"dx": np.where(kept, dy / (1 - ratio if training_mode else 1), 0.0)}
+
+
+def _fake_quant(dY: Array, gradient_mask: Array) -> Gradients:
+    return {"dX": np.where(gradient_mask, dY, 0.0)}
+
+
+def _softmax_dropout(dy: Array, mask: Array, softmax_y: Array, *, axis: int, ratio: float = 0.5) -> Gradients:
+    found = _softmax(_dropout(dy, mask, ratio=ratio)["dx"], softmax_y, over=_over_axes, axis=axis)
+    return {"dx": found["dX"]}
+
+
 def _saturated(z: Array) -> Array:
     """Beyond 50 both slopes are 0 or 1 to the last bit (exp(-50^2 / 2) is 0) and z^3 may overflow. NaN stays NaN."""
     return np.clip(z, -50, 50)
@@ -868,6 +890,10 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "LeakyReluGrad": partial(_activation, slope=_leaky_relu_slope),
     "SigmoidGrad": partial(_activation, slope=lambda y: y * (1 - y)),
     "TanhGrad": partial(_activation, slope=lambda y: 1 - y**2),
+    "DropoutGrad": _dropout,
+    "BitmaskDropoutGrad": partial(_dropout, bits=True),
+    "FakeQuantGrad": _fake_quant,
+    "SoftmaxDropoutGrad": _softmax_dropout,
     "GroupNorm": _com_group_norm,
     "SkipGroupNorm": _skip_group_norm,
     "GroupNormalization": _onnx_group_norm,

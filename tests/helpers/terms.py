@@ -86,6 +86,10 @@ def _softmax(dY: Array, Y: Array, axis: int = 1, **_: Any) -> Gradients:
     return _softmax_13(dY, Y, tuple(range(axis % Y.ndim, Y.ndim)))
 
 
+def _softmax_dropout(dy: Array, mask: Array, softmax_y: Array, axis: int, ratio: float = 0.5) -> Gradients:
+    return {"dx": _softmax(np.where(mask, dy / (1 - ratio), 0.0), softmax_y, axis)["dX"]}
+
+
 def _softmax_13(dY: Array, Y: Array, axis: Any = -1, **_: Any) -> Gradients:
     return {"dX": Y * (dY + (dY * Y).sum(axis, keepdims=True))}
 
@@ -138,5 +142,7 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     "LogSoftmaxGrad_13": _log_softmax_13,
     "GroupNormGrad": _group_norm,
     **dict.fromkeys(("GeluGrad", "FastGeluGrad", "QuickGeluGrad", "ReluGrad"), _activation),
+    **{name: FORMULAS[name] for name in ("DropoutGrad", "BitmaskDropoutGrad", "FakeQuantGrad")},
+    "SoftmaxDropoutGrad": _softmax_dropout,
     **dict.fromkeys(("LeakyReluGrad", "SigmoidGrad", "TanhGrad"), _activation),
 }

@@ -9,7 +9,7 @@ from math import log2
 __all__ = ["ITEMSIZE", "ByColumns", "ByElementType", "ColumnSums", "last_step", "reciprocal", "round_up"]
 
 _MOST_IN_FLIGHT = 6  # with 8, registers spilled once
-ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+ITEMSIZE = {"bool": 1, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
 class ByElementType:

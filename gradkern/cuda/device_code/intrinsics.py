@@ -28,7 +28,7 @@ _LLVM = {
     "float64": (ir.DoubleType(), "d"),
 }
 
-_ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+_ITEMSIZE = {"bool": 1, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
 def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = False) -> Callable[..., Any]:
@@ -79,7 +79,8 @@ def shared_memory(_typing: Any) -> Any:
 
 @cache
 def loader(space: str, dtype: str, width: int) -> Callable[..., Any]:
-    """A device function load(values, address): `width` elements of `dtype` at `address`, as float32 (float64 stays).
+    """A device function load(values, address): `width` elements of `dtype` at `address`, as float32 (float64 stays, and
+    bool is 0 or 1 in the type of `values`).
 
     `values` is a local array of at least `width`; `address` must be a multiple of min(16, width * itemsize). Loads
     are never reordered with barriers, nor with stores to the same memory by this thread (X_grad may be X).
@@ -91,7 +92,7 @@ def loader(space: str, dtype: str, width: int) -> Callable[..., Any]:
         words: list[Any] = []
         for offset in range(0, size, 16):
             words += _load_words(builder, space, values[1], offset, min(16, size - offset))
-        for index, element in enumerate(_from_words(builder, words, dtype, width)):
+        for index, element in enumerate(_from_words(builder, words, dtype, width, array.type.pointee)):
             builder.store(element, builder.gep(array, [_WORD(index)]))
         return context.get_dummy_value()
 
@@ -103,7 +104,7 @@ def loader(space: str, dtype: str, width: int) -> Callable[..., Any]:
 
 @cache
 def word_loader(space: str, size: int) -> Callable[..., Any]:
-    """A device function load(words, first, address): `size` bytes, 2 to 16, into the int32 words[first:].
+    """A device function load(words, first, address): `size` bytes, 1 to 16, into the int32 words[first:].
 
     For loads in flight while other values are used: they take no more registers than their bytes, and an `unpacker`
     widens them later. `address` must be a multiple of `size`.
@@ -154,7 +155,7 @@ def unpacker(dtype: str, width: int) -> Callable[..., Any]:
         words = [builder.load(builder.gep(packed, [builder.add(values[2], _WORD(index))])) for index in range(count)]
         if width * _ITEMSIZE[dtype] == 2:
             words = [builder.trunc(words[0], ir.IntType(16))]
-        for index, element in enumerate(_from_words(builder, words, dtype, width)):
+        for index, element in enumerate(_from_words(builder, words, dtype, width, array.type.pointee)):
             builder.store(element, builder.gep(array, [_WORD(index)]))
         return context.get_dummy_value()
 
@@ -168,7 +169,8 @@ def unpacker(dtype: str, width: int) -> Callable[..., Any]:
 def storer(
     space: str, dtype: str, width: int, native_bfloat16: bool = True, evict_last: bool = False
 ) -> Callable[..., Any]:
-    """A device function store(address, values): rounds `width` values to `dtype`, to nearest even, and writes them.
+    """A device function store(address, values): rounds `width` values to `dtype`, to nearest even, and writes them. As
+    bool every value but 0 is true.
 
     native_bfloat16: the device has the conversion to bfloat16 (compute capability 8.0 and newer). evict_last: the hint
     to evict other lines of the L2 cache first (8.0 and newer).
@@ -413,11 +415,12 @@ load_matrices, load_turned = _matrix_loader(turned=False), _matrix_loader(turned
 
 
 def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) -> list[Any]:
-    """The words at `address` + `offset`: one load of 2, 4, 8 or 16 bytes (2 bytes come as one 16-bit word)."""
+    """The words at `address` + `offset`: one load of 1, 2, 4, 8 or 16 bytes (2 bytes come as one 16-bit word)."""
     pointer = "r" if space.startswith("shared") else "l"
-    if size == 2:
-        kind = ir.FunctionType(ir.IntType(16), [address.type])
-        text, constraints = f"ld.{space}.b16 $0, [$1+{offset}];", f"=h,{pointer},~{{memory}}"
+    if size <= 2:
+        kind = ir.FunctionType(ir.IntType(16) if size == 2 else _WORD, [address.type])
+        text = f"ld.{space}.{'b16' if size == 2 else 'u8'} $0, [$1+{offset}];"
+        constraints = f"={'h' if size == 2 else 'r'},{pointer},~{{memory}}"
         return [builder.call(ir.InlineAsm(kind, text, constraints, True), [address])]
     count = size // 4
     results = ",".join(f"${index}" for index in range(count))
@@ -437,16 +440,18 @@ def _store_words(
 ) -> None:
     pointer = "r" if space.startswith("shared") else "l"
     count = len(words)
-    half = words[0].type.width == 16
+    bits = words[0].type.width
+    if bits == 8:  # registers have 16 bits at least
+        words = [builder.zext(words[0], ir.IntType(16))]
     operands = ",".join(f"${index + 1}" for index in range(count))
     values = f"{{{operands}}}" if count > 1 else operands
-    text = f"{_vector(count)}.{'b16' if half else 'b32'} [$0+{offset}], {values}"
+    text = f"{_vector(count)}.b{bits} [$0+{offset}], {values}"
     if evict_last:
         policy = "{ .reg .b64 policy; createpolicy.fractional.L2::evict_last.b64 policy, 1.0;"
         text = f"{policy} st.{space}.L2::cache_hint{text}, policy; }}"
     else:
         text = f"st.{space}{text};"
-    constraints = ",".join([pointer] + ["h" if half else "r"] * count + ["~{memory}"])
+    constraints = ",".join([pointer] + ["h" if bits < 32 else "r"] * count + ["~{memory}"])
     kind = ir.FunctionType(ir.VoidType(), [address.type] + [word.type for word in words])
     builder.call(ir.InlineAsm(kind, text, constraints, True), [address, *words])
 
@@ -455,9 +460,13 @@ def _vector(count: int) -> str:
     return "" if count == 1 else f".v{count}"
 
 
-def _from_words(builder: Any, words: list[Any], dtype: str, width: int) -> list[Any]:
-    """The elements packed in `words`, widened to float32; float64 stays."""
+def _from_words(builder: Any, words: list[Any], dtype: str, width: int, result: Any = None) -> list[Any]:
+    """The elements packed in `words`, widened to float32; float64 stays; bool is 0 or 1 of type `result`."""
     single, double = ir.FloatType(), ir.DoubleType()
+    if dtype == "bool":
+        places = [(words[n // 4], 8 * (n % 4)) for n in range(width)]
+        held = [builder.and_(word, word.type(0xFF << shift)) for word, shift in places]
+        return [builder.select(builder.icmp_unsigned("!=", each, each.type(0)), result(1), result(0)) for each in held]
     if dtype == "float32":
         return [builder.bitcast(word, single) for word in words]
     if dtype == "float64":
@@ -485,6 +494,8 @@ def _from_words(builder: Any, words: list[Any], dtype: str, width: int) -> list[
 
 
 def _to_words(builder: Any, elements: list[Any], dtype: str, native_bfloat16: bool) -> list[Any]:
+    if dtype == "bool":
+        return _to_bytes(builder, elements)
     if dtype == "float32":
         return [builder.bitcast(element, _WORD) for element in elements]
     if dtype == "float64":
@@ -510,6 +521,17 @@ def _to_words(builder: Any, elements: list[Any], dtype: str, native_bfloat16: bo
         builder.or_(builder.zext(low, _WORD), builder.shl(builder.zext(high, _WORD), _WORD(16)))
         for low, high in zip(halves[0::2], halves[1::2], strict=True)
     ]
+
+
+def _to_bytes(builder: Any, elements: list[Any]) -> list[Any]:
+    """1 for each element that is not 0, four to a word of 32 bits; fewer in a word of their own."""
+    kind = ir.IntType(8 * min(4, len(elements)))
+    words: list[Any] = []
+    for n, element in enumerate(elements):
+        bit = builder.zext(builder.fcmp_unordered("!=", element, element.type(0)), kind)
+        shifted = builder.shl(bit, kind(8 * (n % 4)))
+        words = [*words, shifted] if n % 4 == 0 else [*words[:-1], builder.or_(words[-1], shifted)]
+    return words
 
 
 def _round_to_bfloat16(builder: Any, element: Any) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
-__all__ = ["ElementwiseConfig", "ElementwiseTypes", "configs"]
+__all__ = ["BITS", "ElementwiseConfig", "ElementwiseTypes", "configs", "widest_vector"]
 
+BITS = "bits"
+"""The type of a mask whose element n, in C order, is bit n % 32 of word n / 32, the lowest first."""
 VECTOR = 16  # bytes of one access, at most
 _IN_FLIGHT = 32  # bytes of every input that a thread has loaded before it uses the first
 
@@ -18,21 +20,26 @@ class ElementwiseTypes:
     """What an operator's kernel is compiled for, besides its config.
 
     operator  the contract's name, for the operator's own builder and for the kernel's name
-    inputs    types of the arrays that are read, at most three
-    output    the type of the array that is written
-    numbers   the operator's attributes that its arithmetic takes, as constants
+    inputs    types of the arrays that are read, at most three; bool and BITS are 0 or 1 in the type of arithmetic
+    outputs   types of the arrays that are written, at most three; bool is true for all but 0
+    written   the contract's names of these, where some of the operator's outputs are optional
+    numbers   the numbers of a launch, at most three: "" for one that is the argument, else the type of a number in the
+              device's memory, whose address is the argument
+    rows      the arrays are rows of adjacent elements at distances of their own; else all elements are adjacent
     """
 
     operator: str
     inputs: tuple[str, ...]
-    output: str
-    numbers: tuple[float, ...] = ()
+    outputs: tuple[str, ...]
+    written: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    rows: bool = False
     native_bfloat16: bool = True  # compute capability 8.0 and newer convert to bfloat16 themselves
 
     @property
     def compute(self) -> str:
         """The type of arithmetic."""
-        return "float64" if self.output == "float64" else "float32"
+        return "float64" if "float64" in (*self.inputs, *self.outputs) else "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +62,17 @@ class ElementwiseConfig:
         return self.width * self.vectors * self.threads
 
 
-def configs(types: ElementwiseTypes, alignment: int) -> Iterator[ElementwiseConfig]:
-    """The configs for arrays of this least alignment in bytes, best first: whole vectors as wide as it allows."""
-    widest = max(ITEMSIZE[each] for each in (*types.inputs, types.output))
-    width = max(1, min(alignment, VECTOR) // widest)
+def configs(types: ElementwiseTypes, most: int) -> Iterator[ElementwiseConfig]:
+    """The configs for vectors of at most so many elements, a power of two, best first: as wide as may be."""
+    widest = max(ITEMSIZE[each] for each in (*types.inputs, *types.outputs) if each != BITS)
+    width = max(1, min(most, VECTOR // widest))
     vectors = max(1, _IN_FLIGHT // (width * widest))
     yield from (ElementwiseConfig(width, each, 256) for each in dict.fromkeys((vectors, 1)))
+
+
+def widest_vector(places: Sequence[tuple[str, int, int]], columns: int = 0) -> int:
+    """The most elements of a vector, a power of two, of arrays of these types, least alignments and distances of rows,
+    with `columns` elements each; 0: there are no rows.
+    """
+    widths = [((at | distance) & -(at | distance)) // ITEMSIZE[kind] for kind, at, distance in places]
+    return max(1, min(VECTOR, *widths, *([columns & -columns] if columns else ())))

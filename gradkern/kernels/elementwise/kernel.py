@@ -1,7 +1,7 @@
 """The kernel of arrays that are computed element by element, for a config and an operator's arithmetic.
 
 A thread loads all its vectors of all inputs before it uses the first; a block's vectors are side by side. The last
-block also computes the elements behind the last whole vector, one a thread.
+block also computes the elements behind the last whole vector, one a thread. Rows consist of whole vectors.
 """
 
 from __future__ import annotations
@@ -15,77 +15,193 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes
+from gradkern.kernels.elementwise.config import BITS, ElementwiseConfig, ElementwiseTypes
 
-__all__ = ["ARGUMENTS", "elementwise_kernel"]
+__all__ = ["ARGUMENTS", "elementwise_kernel", "number_loader"]
 
-ARGUMENTS = ("input_0", "input_1", "input_2", "output", "size")
+ARGUMENTS = (  # distances of rows are in bytes, `columns` in vectors, which multiplier and shift divide by
+    *(f"input_{n}" for n in range(3)),
+    *(f"output_{n}" for n in range(3)),
+    *(f"number_{n}" for n in range(3)),
+    *("size", "columns", "multiplier", "shift"),
+    *(f"input_{n}_stride" for n in range(3)),
+    *(f"output_{n}_stride" for n in range(3)),
+)
 
 
 def elementwise_kernel(
-    types: ElementwiseTypes, config: ElementwiseConfig, element: Callable[[Any, Any, Any], Any]
+    types: ElementwiseTypes, config: ElementwiseConfig, element: Callable[..., Any]
 ) -> Callable[..., None]:
-    """The kernel, as a function that Numba compiles with every argument (ARGUMENTS) an int64. element(x0, x1, x2), a
-    device function, is the output's element; x of inputs that are not there repeat the last.
+    """The kernel, as a function that Numba compiles with every argument (ARGUMENTS) an int64. element(x0, x1, x2, r), a
+    device function, is the output's element, or a tuple of each output's; x of inputs that are not there repeat the
+    last, r is a local array of the launch's numbers in the type of arithmetic.
     """
-    WIDTH, VECTORS, THREADS, INPUTS = config.width, config.vectors, config.threads, len(types.inputs)
+    WIDTH, VECTORS, THREADS, ROWS = config.width, config.vectors, config.threads, types.rows
+    INPUTS, OUTPUTS, NUMBERS = len(types.inputs), len(types.outputs), len(types.numbers)
     FLOAT = float64 if types.compute == "float64" else float32
     kinds = (*types.inputs, *types.inputs[-1:] * 2)[:3]
-    V0, V1, V2 = BYTES = [WIDTH * ITEMSIZE[each] for each in kinds]
-    I0, I1, I2, OUT = (ITEMSIZE[each] for each in (*kinds, types.output))
-    WORDS_0, WORDS_1 = (max(1, each // 4) for each in BYTES[:2])
-    WORDS = sum(max(1, each // 4) for each in BYTES[:INPUTS])
+    WORDS_0, WORDS_1, WORDS_2 = (1 if each == BITS else max(1, WIDTH * ITEMSIZE[each] // 4) for each in kinds)
+    WORDS = (WORDS_0, WORDS_0 + WORDS_1, WORDS_0 + WORDS_1 + WORDS_2)[INPUTS - 1]
     HELD = VECTORS * WORDS
-    load_0, load_1, load_2 = (i.word_loader("global", each) for each in BYTES)
-    unpack_0, unpack_1, unpack_2 = (i.unpacker(each, WIDTH) for each in kinds)
-    one_0, one_1, one_2 = (i.loader("global", each, 1) for each in kinds)
-    store = i.storer("global", types.output, WIDTH, types.native_bfloat16)
-    store_one = i.storer("global", types.output, 1, types.native_bfloat16)
+    (load_0, unpack_0), (load_1, unpack_1), (load_2, unpack_2) = (_input(types, each, WIDTH) for each in kinds)
+    (first_0, alone_0), (first_1, alone_1), (first_2, alone_2) = (_input(types, each, 1, False) for each in kinds)
+    written = (*types.outputs, *types.outputs[-1:] * 2)[:3]
+    O0, O1, O2 = (WIDTH * ITEMSIZE[each] for each in written)
+    store_0, store_1, store_2 = (i.storer("global", each, WIDTH, types.native_bfloat16) for each in written)
+    one_0, one_1, one_2 = (i.storer("global", each, 1, types.native_bfloat16) for each in written)
+    number_0, number_1, number_2 = (number_loader(each, types.compute) for each in (*types.numbers, "", "", "")[:3])
 
     @device_function
-    def element_at(y: Any, e: int, x0: Any, x1: Any, x2: Any) -> None:
+    def compute(y0: Any, y1: Any, y2: Any, e: int, x0: Any, x1: Any, x2: Any, r: Any) -> None:
         if INPUTS == 1:
-            y[e] = element(x0[e], x0[e], x0[e])
+            if OUTPUTS == 1:
+                y0[e] = element(x0[e], x0[e], x0[e], r)
+            elif OUTPUTS == 2:
+                y0[e], y1[e] = element(x0[e], x0[e], x0[e], r)
+            else:
+                y0[e], y1[e], y2[e] = element(x0[e], x0[e], x0[e], r)
         elif INPUTS == 2:
-            y[e] = element(x0[e], x1[e], x1[e])
+            y0[e] = element(x0[e], x1[e], x1[e], r)
+        elif OUTPUTS == 1:
+            y0[e] = element(x0[e], x1[e], x2[e], r)
+        elif OUTPUTS == 2:
+            y0[e], y1[e] = element(x0[e], x1[e], x2[e], r)
         else:
-            y[e] = element(x0[e], x1[e], x2[e])
+            y0[e], y1[e], y2[e] = element(x0[e], x1[e], x2[e], r)
 
-    def kernel(a0: int, a1: int, a2: int, out: int, size: int) -> None:
+    def kernel(
+        a0: int, a1: int, a2: int, b0: int, b1: int, b2: int, n0: int, n1: int, n2: int,
+        size: int, columns: int, multiplier: int, shift: int, s0: int, s1: int, s2: int, t0: int, t1: int, t2: int,
+    ) -> None:  # fmt: skip
         thread, block = int32(cuda.threadIdx.x), int64(cuda.blockIdx.x)
         whole = size // WIDTH
         first = block * (VECTORS * THREADS) + thread
         words = cuda.local.array(HELD, int32)
         x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        y = cuda.local.array(WIDTH, FLOAT)
+        y0, y1, y2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        r = cuda.local.array(3, FLOAT)
+        if NUMBERS > 0:
+            r[0] = number_0(n0)
+        if NUMBERS > 1:
+            r[1] = number_1(n1)
+        if NUMBERS > 2:
+            r[2] = number_2(n2)
+        row, column = int64(0), int64(0)
         for j in range(VECTORS):
             v = first + j * THREADS
             if v < whole:
-                load_0(words, j * WORDS, a0 + v * V0)
+                if ROWS:
+                    row = int64(i.divided(int32(v), int32(multiplier), int32(shift)))
+                    column = v - row * columns
+                load_0(words, j * WORDS, a0, v, row * s0, column)
                 if INPUTS > 1:
-                    load_1(words, j * WORDS + WORDS_0, a1 + v * V1)
+                    load_1(words, j * WORDS + WORDS_0, a1, v, row * s1, column)
                 if INPUTS > 2:
-                    load_2(words, j * WORDS + WORDS_0 + WORDS_1, a2 + v * V2)
+                    load_2(words, j * WORDS + WORDS_0 + WORDS_1, a2, v, row * s2, column)
         for j in range(VECTORS):
             v = first + j * THREADS
             if v < whole:
-                unpack_0(x0, words, j * WORDS)
+                unpack_0(x0, words, j * WORDS, v)
                 if INPUTS > 1:
-                    unpack_1(x1, words, j * WORDS + WORDS_0)
+                    unpack_1(x1, words, j * WORDS + WORDS_0, v)
                 if INPUTS > 2:
-                    unpack_2(x2, words, j * WORDS + WORDS_0 + WORDS_1)
+                    unpack_2(x2, words, j * WORDS + WORDS_0 + WORDS_1, v)
                 for e in range(WIDTH):
-                    element_at(y, e, x0, x1, x2)
-                store(out + v * (WIDTH * OUT), y)
-        if WIDTH > 1:
+                    compute(y0, y1, y2, e, x0, x1, x2, r)
+                column = v
+                if ROWS:
+                    row = int64(i.divided(int32(v), int32(multiplier), int32(shift)))
+                    column = v - row * columns
+                store_0(b0 + row * t0 + column * O0, y0)
+                if OUTPUTS > 1:
+                    store_1(b1 + row * t1 + column * O1, y1)
+                if OUTPUTS > 2:
+                    store_2(b2 + row * t2 + column * O2, y2)
+        if WIDTH > 1 and not ROWS:
             n = whole * WIDTH + thread
             if block == cuda.gridDim.x - 1 and n < size:
-                one_0(x0, a0 + n * I0)
+                first_0(words, 0, a0, n, int64(0), int64(0))
+                alone_0(x0, words, 0, n)
                 if INPUTS > 1:
-                    one_1(x1, a1 + n * I1)
+                    first_1(words, 0, a1, n, int64(0), int64(0))
+                    alone_1(x1, words, 0, n)
                 if INPUTS > 2:
-                    one_2(x2, a2 + n * I2)
-                element_at(y, 0, x0, x1, x2)
-                store_one(out + n * OUT, y)
+                    first_2(words, 0, a2, n, int64(0), int64(0))
+                    alone_2(x2, words, 0, n)
+                compute(y0, y1, y2, 0, x0, x1, x2, r)
+                one_0(b0 + n * (O0 // WIDTH), y0)
+                if OUTPUTS > 1:
+                    one_1(b1 + n * (O1 // WIDTH), y1)
+                if OUTPUTS > 2:
+                    one_2(b2 + n * (O2 // WIDTH), y2)
 
     return kernel
+
+
+def _input(types: ElementwiseTypes, kind: str, width: int, rows: bool = True) -> tuple[Callable[..., Any], ...]:
+    """Device functions of an input's vectors of this width: load(words, place, address, number, row's offset, number in
+    the row), and unpack(values, words, place, number).
+    """
+    WIDTH, ROWS = width, types.rows and rows
+    if kind == BITS:
+        load_word = i.word_loader("global", 4)
+        ZERO, ONE = (0.0, 1.0) if types.compute == "float64" else (float32(0), float32(1))
+
+        @device_function
+        def load_bits(words: Any, place: int, address: int, v: int, row: int, column: int) -> None:
+            load_word(words, place, address + (v * WIDTH >> 5 << 2))
+
+        @device_function
+        def unpack_bits(values: Any, words: Any, place: int, v: int) -> None:
+            bits = words[place] >> int32(v * WIDTH & 31)
+            for e in range(WIDTH):
+                values[e] = ONE if (bits >> e) & 1 else ZERO
+
+        return load_bits, unpack_bits
+    BYTES = width * ITEMSIZE[kind]
+    load_words, unpack_words = i.word_loader("global", BYTES), i.unpacker(kind, width)
+
+    @device_function
+    def load(words: Any, place: int, address: int, v: int, row: int, column: int) -> None:
+        if ROWS:
+            load_words(words, place, address + row + column * BYTES)
+        else:
+            load_words(words, place, address + v * BYTES)
+
+    @device_function
+    def unpack(values: Any, words: Any, place: int, v: int) -> None:
+        unpack_words(values, words, place)
+
+    return load, unpack
+
+
+def number_loader(kind: str, compute: str) -> Callable[[int], Any]:
+    """A device function of an argument: the number in the type of arithmetic. The argument has its bits, or, with a
+    `kind`, is the address of one of that type.
+    """
+    FLOAT = float64 if compute == "float64" else float32
+    if not kind:
+        return i.float_of_bits(compute)
+    if "float" in kind:
+        load, HELD = i.loader("global", kind, 1), float64 if kind == "float64" else float32
+
+        @device_function
+        def real(address: int) -> Any:
+            one = cuda.local.array(1, HELD)
+            load(one, address)
+            return FLOAT(one[0])
+
+        return real
+    LONG = kind == "int64"
+    load_words = i.word_loader("global", 8 if LONG else 4)
+
+    @device_function
+    def whole(address: int) -> Any:
+        words = cuda.local.array(2, int32)
+        load_words(words, 0, address)
+        value = int64(words[0])
+        if LONG:
+            value = (int64(words[1]) << 32) | (value & 0xFFFFFFFF)
+        return FLOAT(value)
+
+    return whole

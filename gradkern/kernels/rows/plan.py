@@ -10,6 +10,7 @@ from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
+from gradkern.cuda.numbers_plan import Numbers, NumbersPlan, bits_of
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.kernels.rows.config import RowsConfig, configs
 from gradkern.kernels.rows.problem import ARGUMENTS, RowsProblem, RowsTypes, problem_of
@@ -33,19 +34,29 @@ class RowArrays:
     registers: int = 64
 
 
-def rows_plan(call: Call, builder: str, arrays: RowArrays, first: int, last: int) -> LaunchPlan | EmptyPlan:
+def rows_plan(
+    call: Call, builder: str, arrays: RowArrays, first: int, last: int, numbers: Numbers | None = None
+) -> LaunchPlan | NumbersPlan | EmptyPlan:
     """The plan of a call whose rows have the axes from `first` to before `last`.
 
-    builder: "module:function" of (RowsTypes, RowsConfig) that calls rows_kernel or inner_kernel
+    builder  "module:function" of (RowsTypes, RowsConfig) that calls rows_kernel or inner_kernel
+    numbers  what the kernel takes in place of scalars, at most five: the operator's own function gets their bits
     """
     device = device_of(call)
     if 0 in call.outputs[arrays.outputs[0]].shape:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
-    problem = _problem(call, arrays, first, last, device)
+    constant = numbers(call.attributes) if numbers and not call.scalars else ()
+    problem = _problem(call, arrays, first, last, device, max(len(constant), len(call.scalars) > 0))
     config = next(configs(problem, device.capability))
-    given = [_argument(arrays, name) for name in (*call.inputs, *call.outputs)]
-    launch = launch_of(problem, config, builder, given, device)
-    return LaunchPlan(f"{operator_words(call.operator)}_{config.name}", launch)
+    compute = problem.types.compute
+    given = [*(_argument(arrays, name) for name in call.inputs), *["scalar_0"] * bool(call.scalars)]
+    given += [_argument(arrays, name) for name in call.outputs]
+    bits = {f"scalar_{n}": bits_of(each, compute) for n, each in enumerate(constant)}
+    launch = launch_of(problem, config, builder, given, device, numbers=bits)
+    name = f"{operator_words(call.operator)}_{config.name}"
+    if numbers and call.scalars:
+        return NumbersPlan(name, launch, tuple(call.scalars), call.attributes, numbers, compute)
+    return LaunchPlan(name, launch)
 
 
 def launch_of(
@@ -95,7 +106,7 @@ def sizes_of(problem: RowsProblem, config: RowsConfig) -> tuple[int, dict[str, i
     return grid, numbers
 
 
-def _problem(call: Call, arrays: RowArrays, first: int, last: int, device: Device) -> RowsProblem:
+def _problem(call: Call, arrays: RowArrays, first: int, last: int, device: Device, numbers: int) -> RowsProblem:
     tensors = {**call.inputs, **call.outputs}
     for name in (*arrays.parameters, *arrays.scalars, *arrays.results):
         if name in tensors:
@@ -109,7 +120,7 @@ def _problem(call: Call, arrays: RowArrays, first: int, last: int, device: Devic
         types_of(arrays.inputs),
         types_of(arrays.outputs),
         types_of(arrays.parameters),
-        types_of(arrays.scalars),
+        types_of(arrays.scalars) or ("int64",) * numbers,
         types_of(arrays.results),
         all(tensors[name].alignment == 16 for name in arrays.parameters if name in tensors),
         arrays.reductions,

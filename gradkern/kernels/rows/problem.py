@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gradkern.call import Refusal, Tensor
 
-__all__ = ["ARGUMENTS", "VECTOR", "RowsProblem", "RowsTypes", "problem_of"]
+__all__ = ["ARGUMENTS", "VECTOR", "RowsAxis", "RowsProblem", "RowsTypes", "merged", "problem_of"]
 
 MOST_INPUTS, MOST_OUTPUTS, MOST_PARAMETERS, MOST_SCALARS, MOST_RESULTS = 3, 2, 3, 5, 2
 
@@ -91,7 +91,9 @@ class RowsProblem:
         return -(-self.columns // self.width) + self.shifted
 
 
-class _Axis(NamedTuple):
+class RowsAxis(NamedTuple):
+    """Of several arrays of one shape."""
+
     size: int
     strides: tuple[int, ...]  # of each tensor
 
@@ -104,17 +106,17 @@ def problem_of(
     Raises Refusal, with the array's name, where strides fit neither of the two layouts of RowsProblem.
     """
     arrays = list(tensors.values())
-    axes = [_Axis(size, tuple(each.strides[n] for each in arrays)) for n, size in enumerate(arrays[0].shape)]
+    axes = [RowsAxis(size, tuple(each.strides[n] for each in arrays)) for n, size in enumerate(arrays[0].shape)]
     names = ", ".join(tensors)
-    row = _merged([axis for n, axis in enumerate(axes) if first <= n < last and axis.size > 1])
+    row = merged([axis for n, axis in enumerate(axes) if first <= n < last and axis.size > 1])
     others = [axis for n, axis in enumerate(axes) if not first <= n < last and axis.size > 1]
     if not (types.scalars or types.results):  # else rows are in the order of their numbers, whatever the memory's
         others.sort(key=lambda axis: -axis.strides[0])
-    others = _merged(others)
+    others = merged(others)
     items = tuple(each.dtype.itemsize for each in arrays)
     if len(row) > 1 or any(stride < 0 for axis in (*row, *others) for stride in axis.strides):
         raise Refusal(f"{names}: the elements of a row are not at one positive distance; pass contiguous copies")
-    columns, steps = row[0] if row else _Axis(1, items)
+    columns, steps = row[0] if row else RowsAxis(1, items)
     inner = 0
     if steps != items:
         if others and others[-1].strides == items and not only_neighbours:
@@ -125,17 +127,17 @@ def problem_of(
             raise Refusal(f"{names}: no axis has its elements side by side in memory; pass contiguous copies")
     if len(others) > 1:
         raise Refusal(f"{names}: the rows are not at one distance in memory; pass contiguous copies")
-    rows, strides = others[0] if others else _Axis(1, tuple(columns * step for step in steps))
+    rows, strides = others[0] if others else RowsAxis(1, tuple(columns * step for step in steps))
     width, shifted = _vectors(arrays, columns, inner, rows, strides, steps)
     return RowsProblem(types, rows, columns, inner, strides, steps, width, shifted)
 
 
-def _merged(axes: Sequence[_Axis]) -> list[_Axis]:
+def merged(axes: Sequence[RowsAxis]) -> list[RowsAxis]:
     """With neighbours that are one axis in all arrays as one."""
-    merged: list[_Axis] = []
+    merged: list[RowsAxis] = []
     for axis in axes:
         if merged and merged[-1].strides == tuple(axis.size * stride for stride in axis.strides):
-            merged[-1] = _Axis(merged[-1].size * axis.size, axis.strides)
+            merged[-1] = RowsAxis(merged[-1].size * axis.size, axis.strides)
         else:
             merged.append(axis)
     return merged

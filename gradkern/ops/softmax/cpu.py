@@ -17,6 +17,7 @@ from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.gelu import exp
 from gradkern.cpu.sums import SPAN, rows_per_task
 from gradkern.cpu.threads import QUEUE, take
+from gradkern.ops.dropout import factors
 from gradkern.strides import is_dense, memory_order
 
 __all__ = ["plan"]
@@ -34,10 +35,28 @@ def _gradient(D: Any, Y: Any, total: Any, log: Any) -> Any:
     return D - exp(Y) * total if log is not None else Y * (D - total)
 
 
+@numba.njit(**INLINE)
+def _upstream(dY: Any, mask: Any, n: int, scale: Any) -> Any:
+    if mask is not None:
+        return load(dY, n) * scale if mask[n] else real(dY, 0)
+    return load(dY, n)
+
+
 @kernel
-def _rows(queue: Any, dY: Any, Y: Any, dX: Any, rows: int, columns: int, rows_per_task: int, log: Any) -> None:
-    """log is None for softmax itself."""
-    target = destination(dX, dY, Y)
+def _rows(
+    queue: Any,
+    dY: Any,
+    Y: Any,
+    mask: Any,
+    dX: Any,
+    rows: int,
+    columns: int,
+    rows_per_task: int,
+    log: Any,
+    factor: float,
+) -> None:
+    """log is None for softmax itself. With a mask, dY are what it has kept, times the factor."""
+    target, scale = destination(dX, dY, Y), real(dY, factor)
     task = take(queue)
     while task >= 0:
         begin = task * rows_per_task
@@ -47,11 +66,12 @@ def _rows(queue: Any, dY: Any, Y: Any, dX: Any, rows: int, columns: int, rows_pe
             for start in range(0, columns, SPAN):
                 part = real(dY, 0)
                 for column in range(start, min(start + SPAN, columns)):
-                    part += _term(load(dY, first + column), load(Y, first + column), log)
+                    part += _term(_upstream(dY, mask, first + column, scale), load(Y, first + column), log)
                 total += part
             total = real(dY, total)
             for column in range(first, first + columns):
-                store(target, column, _gradient(load(dY, column), load(Y, column), total, log))
+                D = _upstream(dY, mask, column, scale)
+                store(target, column, _gradient(D, load(Y, column), total, log))
         task = take(queue)
 
 
@@ -78,7 +98,9 @@ def _inner(queue: Any, dY: Any, Y: Any, dX: Any, columns: int, inner: int, log: 
 
 
 def plan(call: Call) -> FlatPlan:
-    names, tensors = tuple(call.inputs), (*call.inputs.values(), *call.outputs.values())
+    masked = "mask" in call.inputs
+    names = tuple(name for name in call.inputs if name != "mask")
+    (gradient,), tensors = call.outputs, (*call.inputs.values(), *call.outputs.values())
     before, sizes = len(call.axes["rows"]), call.axes["columns"]
     single = call.operator.endswith("_13")
     order = memory_order(tensors[1]) if single else None  # axes that are no part of a row may lie in any order
@@ -89,21 +111,36 @@ def plan(call: Call) -> FlatPlan:
     columns = shape[place] if single else prod(sizes)
     rows, inner = prod(shape[:place]), prod(shape[place + 1 :]) if single else 1
     over = (names[0], names[1])
-    orders = dict.fromkeys((*names, "dX"), order)
+    orders = dict.fromkeys((*call.inputs, gradient), order)
     log = True if call.operator.startswith("Log") else None
-    arrays = [argument_type(call, name, over, order) for name in (*names, "dX")]
+    arrays = [argument_type(call, name, over, order) for name in (*names, gradient)]
     flag = types.none if log is None else types.boolean
     nbytes = sum(each.nbytes for each in tensors)
     if inner == 1:
         step = rows_per_task(rows)
         tasks, numbers = -(-rows // step), (rows, columns, step)
-        compiled = _rows(QUEUE, *arrays, *(types.int64,) * 3, flag)
+        mask = argument_type(call, "mask")
+        compiled = _rows(QUEUE, *arrays[:2], mask, arrays[2], *(types.int64,) * 3, flag, types.float64)
     else:
         tasks, numbers = rows * -(-inner // _WIDTH), (columns, inner)
         compiled = _inner(QUEUE, *arrays, *(types.int64,) * 2, flag)
 
-    def launch(read: list[np.ndarray], write: list[Any]) -> None:
-        threads.run(compiled, tasks, nbytes, *read, *write, *numbers, log)
+    def launch(read: list[Any], write: list[Any]) -> None:
+        if inner > 1:
+            threads.run(compiled, tasks, nbytes, *read, *write, *numbers, log)
+        elif not masked:
+            threads.run(compiled, tasks, nbytes, *read, None, *write, *numbers, log, 1.0)
+        else:
+            dY, kept, Y, *scalars = read
+            (factor,) = factors({**call.attributes, **dict(zip(call.scalars, scalars, strict=True))})
+            threads.run(compiled, tasks, nbytes, dY, Y, kept, *write, *numbers, log, factor)
 
-    kernel_name = "rows" if inner == 1 else "inner"
-    return FlatPlan(call, kernel=kernel_name, outputs=("dX",), launch=launch, over=over, orders=orders, repeatable=True)
+    return FlatPlan(
+        call,
+        kernel="rows" if inner == 1 else "inner",
+        outputs=(gradient,),
+        launch=launch,
+        over=over,
+        orders=orders,
+        repeatable=not call.scalars,
+    )

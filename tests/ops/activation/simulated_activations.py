@@ -12,6 +12,7 @@ from helpers.held import Held, hold
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 
+from gradkern.cuda.numbers_plan import bits_of
 from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes, configs
 from gradkern.ops.activation.cuda.kernel import build
 
@@ -28,12 +29,12 @@ def check(operator: str, size: int, dtype: str, offset: int = 0, in_place: str =
     inputs = {"dY": dY.astype(dtype), NAMES[operator]: seen.astype(dtype)}
     held = [hold(each, offset=offset) for each in inputs.values()]
     output = held[list(inputs).index(in_place)] if in_place else Held((1, size), dtype, offset=offset)
-    numbers = (ALPHA[operator],) if operator in ALPHA else ()
-    types = ElementwiseTypes(operator, (dtype, dtype), dtype, numbers)
-    alignment = 16 if not offset else (offset * np.dtype(dtype).itemsize) & -(offset * np.dtype(dtype).itemsize)
-    config: ElementwiseConfig = replace(next(configs(types, alignment)), threads=32, **changes)
-    addresses = (held[0].address, held[1].address, 0, output.address)
-    arguments = tuple(np.int64(each) for each in (*addresses, size))
+    number = ALPHA.get(operator)
+    types = ElementwiseTypes(operator, (dtype, dtype), (dtype,), numbers=("",) * (number is not None))
+    config: ElementwiseConfig = replace(next(configs(types, offset & -offset if offset else 16)), threads=32, **changes)
+    addresses = (held[0].address, held[1].address, 0, output.address, 0, 0)
+    bits = (bits_of(number or 0.0, types.compute), 0, 0)
+    arguments = tuple(np.int64(each) for each in (*addresses, *bits, size, *[0] * 9))
     simulated.launch(build(types, config), -(-size // config.block), config.threads, 1, 0, arguments)
     for each in (*held, output):
         each.memory.check()
@@ -58,11 +59,13 @@ def test_over_either_input(in_place: str) -> None:
 
 
 def test_infinities_and_nan_go_through_as_the_formula_has_them() -> None:
-    types = ElementwiseTypes("ReluGrad", (f, f), f)
+    types = ElementwiseTypes("ReluGrad", (f, f), (f,))
     dY = np.array([[np.inf, np.nan, 1, 2, np.inf]], f)
     X = np.array([[-1, -1, np.nan, 3, 1]], f)
     held, output = [hold(dY), hold(X)], Held((1, 5), f)
     config = replace(next(configs(types, 16)), threads=32)
-    arguments = tuple(np.int64(each) for each in (held[0].address, held[1].address, 0, output.address, 5))
+    arguments = tuple(
+        np.int64(each) for each in (held[0].address, held[1].address, 0, output.address, *[0] * 5, 5, *[0] * 9)
+    )
     simulated.launch(build(types, config), 1, 32, 1, 0, arguments)
     np.testing.assert_array_equal(output.array, [[0, 0, 0, 2, np.inf]])

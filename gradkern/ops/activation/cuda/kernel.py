@@ -23,10 +23,10 @@ def _number(types: ElementwiseTypes) -> Callable[[float], Any]:
 
 
 def _gelu(types: ElementwiseTypes) -> Callable[..., Any]:
-    slope = slope_of(types.operator == "FastGeluGrad", types.compute, types.output, types.native_bfloat16)
+    slope = slope_of(types.operator == "FastGeluGrad", types.compute, types.outputs[0], types.native_bfloat16)
 
     @device_function
-    def gelu(d: Any, x: Any, _: Any) -> Any:
+    def gelu(d: Any, x: Any, _: Any, r: Any) -> Any:
         return d * slope(x)
 
     return gelu
@@ -35,12 +35,12 @@ def _gelu(types: ElementwiseTypes) -> Callable[..., Any]:
 def _quick_gelu(types: ElementwiseTypes) -> Callable[..., Any]:
     """exp is the device's own where 16 bits are stored."""
     FLOAT = _number(types)
-    ALPHA, ONE, LOG2_E = FLOAT(types.numbers[0]), FLOAT(1), float32(1 / math.log(2))
-    APPROXIMATE = types.output in ("float16", "bfloat16")
+    ONE, LOG2_E = FLOAT(1), float32(1 / math.log(2))
+    APPROXIMATE = types.outputs[0] in ("float16", "bfloat16")
 
     @device_function
-    def quick_gelu(d: Any, x: Any, _: Any) -> Any:
-        z = ALPHA * x
+    def quick_gelu(d: Any, x: Any, _: Any, r: Any) -> Any:
+        z = r[0] * x
         e = i.exp2_approximate(-abs(z) * LOG2_E) if APPROXIMATE else math.exp(-abs(z))  # at most 1
         near, far = ONE / (ONE + e), e / (ONE + e)
         s, rest = (near, far) if z >= 0 else (far, near)
@@ -53,19 +53,18 @@ def _relu(types: ElementwiseTypes) -> Callable[..., Any]:
     ZERO = _number(types)(0)
 
     @device_function
-    def relu(d: Any, x: Any, _: Any) -> Any:
+    def relu(d: Any, x: Any, _: Any, r: Any) -> Any:
         return d if x > ZERO else ZERO
 
     return relu
 
 
 def _leaky_relu(types: ElementwiseTypes) -> Callable[..., Any]:
-    FLOAT = _number(types)
-    ALPHA, ZERO = FLOAT(types.numbers[0]), FLOAT(0)
+    ZERO = _number(types)(0)
 
     @device_function
-    def leaky_relu(d: Any, y: Any, _: Any) -> Any:
-        return d if y > ZERO else ALPHA * d
+    def leaky_relu(d: Any, y: Any, _: Any, r: Any) -> Any:
+        return d if y > ZERO else r[0] * d
 
     return leaky_relu
 
@@ -74,7 +73,7 @@ def _sigmoid(types: ElementwiseTypes) -> Callable[..., Any]:
     ONE = _number(types)(1)
 
     @device_function
-    def sigmoid(d: Any, y: Any, _: Any) -> Any:
+    def sigmoid(d: Any, y: Any, _: Any, r: Any) -> Any:
         return d * (y * (ONE - y))
 
     return sigmoid
@@ -84,7 +83,7 @@ def _tanh(types: ElementwiseTypes) -> Callable[..., Any]:
     ONE = _number(types)(1)
 
     @device_function
-    def tanh(d: Any, y: Any, _: Any) -> Any:
+    def tanh(d: Any, y: Any, _: Any, r: Any) -> Any:
         return d * ((ONE - y) * (ONE + y))  # 1 - y^2 would cancel near 1
 
     return tanh

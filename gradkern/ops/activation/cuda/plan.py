@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from gradkern.call import Call
 from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.numbers_plan import NumbersPlan
 from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.elementwise.plan import elementwise_plan
 
 __all__ = ["plan"]
 
 
-def plan(call: Call) -> LaunchPlan | EmptyPlan:
+def plan(call: Call) -> LaunchPlan | NumbersPlan | EmptyPlan:
     """The plan of one of the gradients on `call.device`."""
-    numbers = [float(call.attributes[name]) for name in ("alpha",) if name in call.attributes]
-    return elementwise_plan(call, "gradkern.ops.activation.cuda.kernel:build", numbers)
+    return elementwise_plan(call, "gradkern.ops.activation.cuda.kernel:build")

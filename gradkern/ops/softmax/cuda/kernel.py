@@ -1,6 +1,6 @@
 """The kernels of the gradients of softmax and of its logarithm.
 
-softmax      dX = Y (dY - sum dY Y)
+softmax      dX = Y (dY - sum dY Y); with dropout, dY are what its mask has kept, times its factor
 log softmax  dX = dY - exp(X) sum dY
 """
 
@@ -33,6 +33,28 @@ def _softmax(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
     y[0] = x[1] * (x[0] - totals[0])
 
 
+def _masked_softmax(types: RowsTypes) -> RowArithmetic:
+    """Of what a mask has kept of dY, times the only number."""
+    FLOAT, number = float if types.compute == "float64" else float32, i.float_of_bits(types.compute)
+    ZERO = FLOAT(0)
+
+    @device_function
+    def scalars(r: Any, factor: int, _1: int, _2: int, _3: int, _4: int, row: int, columns: int) -> None:
+        r[0] = number(factor)
+
+    @device_function
+    def terms(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
+        D = x[0] * r[0] if x[1] > ZERO else ZERO
+        return D * x[2], D
+
+    @device_function
+    def gradient(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+        D = x[0] * r[0] if x[1] > ZERO else ZERO
+        y[0] = x[2] * (D - totals[0])
+
+    return RowArithmetic((Reduction(terms),), gradient, scalars=scalars, values=1)
+
+
 @device_function
 def _log_softmax_terms(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
     return x[0], x[0]
@@ -54,6 +76,8 @@ def build(types: RowsTypes, config: RowsConfig) -> Callable[..., None]:
     """The kernel for these types and this config."""
     if types.operator.startswith("Log"):
         arithmetic = RowArithmetic((Reduction(_log_softmax_terms),), _log_softmax(types.outputs[0]))
+    elif len(types.inputs) == 3:
+        arithmetic = _masked_softmax(types)
     else:
         arithmetic = RowArithmetic((Reduction(_softmax_terms),), _softmax)
     return (inner_kernel if config.inner else rows_kernel)(types, config, arithmetic)

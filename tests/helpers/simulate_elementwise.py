@@ -1,0 +1,87 @@
+"""Any call whose kernels are of the element-wise or the row block, from its check to its results, simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib import import_module
+from pkgutil import resolve_name
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from gradkern.arrays.host import NUMPY
+from gradkern.arrays.kind import View
+from gradkern.contract.check import check
+from gradkern.contract.host import scalars_of
+from gradkern.contract.request import Views, request_of
+from gradkern.cuda.device import Device
+from gradkern.kernels.elementwise import plan as elementwise
+from gradkern.kernels.rows import plan as rows
+from gradkern.policy import Policy
+from helpers import simulated
+from helpers.held import Held, hold
+from helpers.simulate_plans import Kernel
+
+__all__ = ["simulate"]
+
+
+def _kernel_of(_device: Device, builder: str, *constants: Any, shared_bytes: int = 0, **_: Any) -> Kernel:
+    return Kernel(resolve_name(builder)(*constants), shared_bytes)
+
+
+class _Launch:
+    """Stands for launch.Launch."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: int,
+        threads: int,
+        arguments: Sequence[int],
+        changing: Sequence[int],
+        cluster: int = 1,
+    ) -> None:
+        self._how = kernel.function, grid, threads, cluster, kernel.shared_bytes
+        self._arguments, self._changing = arguments, changing
+
+    def __call__(self, values: Sequence[int], _stream: int) -> None:
+        given = list(self._arguments)
+        for place, value in zip(self._changing, values, strict=True):
+            given[place] = value
+        simulated.launch(*self._how, tuple(np.int64(each) for each in given))
+
+
+def simulate(
+    operator: str, arrays: Mapping[str, np.ndarray | Held], in_place: Mapping[str, str] | None = None, **named: Any
+) -> dict[str, np.ndarray]:
+    """The outputs, by name; nothing else was written. in_place: outputs, by the inputs that they are written over.
+    named: attributes, numbers, and `outputs`.
+    """
+    in_place = in_place or {}
+    held = {name: each if isinstance(each, Held) else hold(each) for name, each in arrays.items()}
+    given = {name: View(each.tensor, None, "cuda:0", NUMPY) for name, each in held.items()}
+    wanted = named.pop("outputs", None)
+    request = request_of(operator, (), {name: each.array for name, each in held.items()} | named, wanted)
+    out = {target: given[source] for source, target in in_place.items()}
+    call = check(request, Views(given, out, frozenset(in_place.items())), Policy(), None)
+    results = {target: held[source] for source, target in in_place.items()}
+    results |= {n: Held(each.shape, each.dtype) for n, each in call.outputs.items() if n not in results}
+    before = {name: each.array.tobytes() for name, each in held.items() if name not in in_place}
+    contract = request.binder.operator
+    module = import_module(f"gradkern.ops.{contract.family}.{contract.providers['cuda'][0]}")
+    device, small = Device(0, (9, 0), 132, 232448), elementwise.configs
+    with ExitStack() as stack:
+        for block in (elementwise, rows):
+            for name, stand_in in (("kernel_of", _kernel_of), ("Launch", _Launch), ("device_of", lambda _: device)):
+                stack.enter_context(patch.object(block, name, stand_in))
+        few = lambda *how: (replace(each, threads=32) for each in small(*how))  # noqa: E731  simulated threads are slow
+        stack.enter_context(patch.object(elementwise, "configs", few))
+        inputs = (*(held[name].address for name in call.inputs), *scalars_of(request.host))
+        module.plan(call)(inputs, tuple(results[name].address for name in call.outputs), 0)
+    for each in (*held.values(), *results.values()):
+        each.memory.check()
+    assert before == {name: held[name].array.tobytes() for name in before}
+    return {name: np.array(results[name].array) for name in call.outputs}

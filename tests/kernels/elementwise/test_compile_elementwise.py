@@ -1,0 +1,65 @@
+"""The kernels of the element-wise block compile for every operator and type without a spilled register."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import cycle, product
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
+from samples import inputs_of
+
+import gradkern
+from gradkern.arrays.host import NUMPY
+from gradkern.arrays.kind import View
+from gradkern.call import Tensor
+from gradkern.contract.check import check
+from gradkern.contract.examples import complete
+from gradkern.contract.request import Views, request_of
+from gradkern.contract.schema import Example
+from gradkern.policy import Policy
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
+
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
+
+pytestmark = pytest.mark.thorough
+
+FAMILIES = ("dropout", "scaling", "finite", "gated")
+OPERATORS = [name for name, each in gradkern.operators().items() if each.family in FAMILIES]
+KINDS = [*product([*OPERATORS, "SoftmaxDropoutGrad"], ("bfloat16", "float32", "float64"), (False, True))]
+"""An operator, a type, and whether rows are at a distance."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters(
+        [*product(KINDS[::5], HOPPER), *zip(KINDS[1::6], cycle(OTHERS), strict=False)],
+        [*product(KINDS, HOPPER), *product(KINDS[::3], OTHERS)],
+    ),
+)
+def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, bool], capability: tuple[int, int]) -> None:
+    name, dtype, apart = kind
+    operator = gradkern.operators()[name]
+    sizes: dict[str, Any] = {"rows": (64,), "columns": (1024,)} if name.startswith("Softmax") else {"sizes": (64, 1024)}
+    required: dict[str, Any] = {key: 1 for key, each in operator.attributes.items() if each.required}
+    example = complete(operator, Example(axes=sizes, attributes=required))
+    row = next(each for each in operator.combinations if each[operator.data.type] == dtype)
+    arrays = inputs_of(operator, row, example, np.random.default_rng(0))
+    views: dict[str, View] = {}
+    for key, each in arrays.items():
+        far = apart and each.ndim == 2 and each.shape[1] == 1024
+        strides = (each.strides[0] * 2, each.strides[1]) if far else each.strides
+        views[key] = View(Tensor(each.dtype, each.shape, strides, 16), None, "cuda:0", NUMPY)
+    request = request_of(name, (), {**arrays, **required}, [each.name for each in operator.outputs])
+    call = check(request, Views(views, {}, frozenset()), Policy(), None)
+    module = import_module(f"gradkern.ops.{operator.family}.{operator.providers['cuda'][0]}")
+    with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
+        module.plan(call)
+    for spec in device.specs:
+        compiled = made_of(spec)
+        assert compiled.spilled == 0
+        assert "ld.local" not in compiled.ptx
+        assert "ld.global.v4.b32" in compiled.ptx or name.startswith("Softmax")

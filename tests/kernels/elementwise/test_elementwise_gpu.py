@@ -1,0 +1,68 @@
+"""Every operator of the element-wise block on a GPU against float64: types, orders of memory, rows apart, in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.calls import prepare_any, run_any
+from helpers.reference import reference
+from helpers.tolerance import assert_close
+from helpers.torch_on_gpu import back, there
+from samples import inputs_of
+
+import gradkern
+from gradkern.contract.examples import complete
+from gradkern.contract.schema import Example
+
+pytestmark = [pytest.mark.gpu, pytest.mark.torch]
+
+FAMILIES = ("dropout", "scaling", "finite", "gated")
+OPERATORS = [name for name, each in gradkern.operators().items() if each.family in FAMILIES]
+
+
+@pytest.mark.parametrize("name", [*OPERATORS, "SoftmaxDropoutGrad"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(1, 1), (1000, 1003), (300, 256), (2, 24, 5, 7)])
+def test_every_type_and_order(name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    operator = gradkern.operators()[name]
+    sizes: dict[str, Any] = (
+        {"rows": shape[:1], "columns": shape[1:]} if name.startswith("Softmax") else {"sizes": shape}
+    )
+    required: dict[str, Any] = {key: 1 for key, each in operator.attributes.items() if each.required}
+    example = complete(operator, Example(axes=sizes, attributes=required))
+    row = next(each for each in operator.combinations if each[operator.data.type] == dtype)
+    inputs = inputs_of(operator, row, example, np.random.default_rng(0))
+    expected = reference(name, inputs, required)
+    every = [each.name for each in operator.outputs]
+    for last in {False, len(shape) == 4}:
+        tensors = {key: there(each, last and each.ndim == 4) for key, each in inputs.items()}
+        found = run_any(name, **tensors, **required, outputs=every)._asdict()
+        for key, each in found.items():
+            assert_close(name, key, back(each), expected[key])
+        out = {target: tensors[source] for pair in operator.in_place[:1] for source, target in pair.items()}
+        again = run_any(name, **tensors, **required, outputs=every, out=out)._asdict()
+        for key, each in again.items():
+            np.testing.assert_array_equal(back(each).view(np.uint8), back(found[key]).view(np.uint8))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_rows_at_a_distance_are_read_where_they_are(name: str) -> None:
+    operator = gradkern.operators()[name]
+    required: dict[str, Any] = {key: 1 for key, each in operator.attributes.items() if each.required}
+    example = complete(operator, Example(axes={"sizes": (64, 256)}, attributes=required))
+    row = next(each for each in operator.combinations if each[operator.data.type] == "bfloat16")
+    inputs = inputs_of(operator, row, example, np.random.default_rng(0))
+    flat = {key: there(each) for key, each in inputs.items() if each.ndim < 2}
+    large = {key: each for key, each in inputs.items() if each.ndim == 2}
+    halves = {key: there(np.concatenate([each, each], 1))[:, :256] for key, each in large.items()}
+    scattered = {key: there(np.repeat(each, 2, 1))[:, ::2] for key, each in large.items()}
+    expected = reference(name, inputs, required)
+    for apart, copied in ((halves, False), (scattered, True)):
+        given = {key: apart.get(key, flat.get(key)) for key in inputs}
+        plan = prepare_any(name, **given, **required)
+        assert ("copies" in plan.kernel) == copied
+        for key, each in plan(**given)._asdict().items():
+            if each is not None:
+                assert_close(name, key, back(each), expected[key])
