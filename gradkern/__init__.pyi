@@ -109,6 +109,8 @@ _MaxPoolGradOutput: TypeAlias = Literal["dX"]
 _QuickGeluGradOutput: TypeAlias = Literal["dX"]
 _ReluGradOutput: TypeAlias = Literal["dX"]
 _ResizeGradOutput: TypeAlias = Literal["dX"]
+_RotaryEmbeddingOutput: TypeAlias = Literal["Y"]
+_RotaryEmbeddingGradOutput: TypeAlias = Literal["dX"]
 _SigmoidGradOutput: TypeAlias = Literal["dX"]
 _SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
 _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "X_grad_sum", "branch_grad"]
@@ -501,6 +503,30 @@ class _ResizeGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.ResizeGrad[_T]: ...
 
+class _RotaryEmbeddingPlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        cos_cache: _Array,
+        sin_cache: _Array,
+        position_ids: _Array | None = None,
+        *,
+        out: Mapping[_RotaryEmbeddingOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.RotaryEmbedding[_T]: ...
+
+class _RotaryEmbeddingGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        cos_cache: _Array,
+        sin_cache: _Array,
+        position_ids: _Array | None = None,
+        *,
+        out: Mapping[_RotaryEmbeddingGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.RotaryEmbeddingGrad[_T]: ...
+
 class _SigmoidGradPlan(Prepared):
     def __call__(
         self, dY: _T, Y: _T, *, out: Mapping[_SigmoidGradOutput, _Array] | None = None, stream: Any = None
@@ -726,6 +752,8 @@ class _MaxPoolGrad_takes_dY_Indices: ...
 class _QuickGeluGrad_takes_dY_X: ...
 class _ReluGrad_takes_dY_X: ...
 class _ResizeGrad_takes_dY_and_perhaps_X_roi_scales: ...
+class _RotaryEmbedding_takes_X_cos_cache_sin_cache_and_perhaps_position_ids: ...
+class _RotaryEmbeddingGrad_takes_dY_cos_cache_sin_cache_and_perhaps_position_ids: ...
 class _SigmoidGrad_takes_dY_Y: ...
 class _SimplifiedLayerNormalization_takes_X_scale: ...
 class _SimplifiedLayerNormalizationGrad_takes_Y_grad_X_scale_inv_std_var_and_perhaps_residual_grad: ...
@@ -2056,6 +2084,69 @@ def run(
 
 @overload
 def run(
+    op: Literal["RotaryEmbedding"],
+    X: _T,
+    cos_cache: _Array,
+    sin_cache: _Array,
+    position_ids: _Array | None = None,
+    *,
+    interleaved: Literal[0, 1] = 0,
+    rotary_embedding_dim: int = 0,
+    outputs: _RotaryEmbeddingOutput | Iterable[_RotaryEmbeddingOutput] | None = None,
+    out: Mapping[_RotaryEmbeddingOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.RotaryEmbedding[_T]:
+    """Rotary position embedding of queries or keys; pairs of elements are turned by angles that follow from the
+    position.
+
+      X: queries or keys
+      cos_cache: cosines
+      sin_cache: sines
+      position_ids: line of the cache for each place
+      interleaved: 1: pairs are X[2k] and X[2k+1]; 0: X[k] and X[k + half]
+      rotary_embedding_dim: elements of a row that are turned, twice half; 0: as the cache has them
+
+    Returns
+      Y: x1 cos - x2 sin and x2 cos + x1 sin of each pair; elements behind the pairs as they are
+    """
+
+@overload
+def run(
+    op: Literal["RotaryEmbeddingGrad"],
+    dY: _T,
+    cos_cache: _Array,
+    sin_cache: _Array,
+    position_ids: _Array | None = None,
+    *,
+    interleaved: Literal[0, 1] = 0,
+    rotary_embedding_dim: int = 0,
+    outputs: _RotaryEmbeddingGradOutput | Iterable[_RotaryEmbeddingGradOutput] | None = None,
+    out: Mapping[_RotaryEmbeddingGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.RotaryEmbeddingGrad[_T]:
+    """Gradient of RotaryEmbedding by X; each pair is turned back.
+
+      dY: gradient of the output
+      cos_cache: cosines
+      sin_cache: sines
+      position_ids: line of the cache for each place
+      interleaved: 1: pairs are X[2k] and X[2k+1]; 0: X[k] and X[k + half]
+      rotary_embedding_dim: elements of a row that are turned, twice half; 0: as the cache has them
+
+    Returns
+      dX: dy1 cos + dy2 sin and dy2 cos - dy1 sin of each pair; elements behind the pairs as they are
+    """
+
+@overload
+def run(
     op: Literal["SigmoidGrad"],
     dY: _T,
     Y: _T,
@@ -2821,6 +2912,22 @@ def run(op: Literal["ReluGrad"], input: _ReluGrad_takes_dY_X, /, *inputs: Any, *
 @overload
 def run(
     op: Literal["ResizeGrad"], input: _ResizeGrad_takes_dY_and_perhaps_X_roi_scales, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(
+    op: Literal["RotaryEmbedding"],
+    input: _RotaryEmbedding_takes_X_cos_cache_sin_cache_and_perhaps_position_ids,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["RotaryEmbeddingGrad"],
+    input: _RotaryEmbeddingGrad_takes_dY_cos_cache_sin_cache_and_perhaps_position_ids,
+    /,
+    *inputs: Any,
+    **named: Any,
 ) -> Any: ...
 @overload
 def run(op: Literal["SigmoidGrad"], input: _SigmoidGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
@@ -3739,6 +3846,46 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["RotaryEmbedding"],
+    X: _Array,
+    cos_cache: _Array,
+    sin_cache: _Array,
+    position_ids: _Array | None = None,
+    *,
+    interleaved: Literal[0, 1] = 0,
+    rotary_embedding_dim: int = 0,
+    outputs: _RotaryEmbeddingOutput | Iterable[_RotaryEmbeddingOutput] | None = None,
+    out: Mapping[_RotaryEmbeddingOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _RotaryEmbeddingPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["RotaryEmbeddingGrad"],
+    dY: _Array,
+    cos_cache: _Array,
+    sin_cache: _Array,
+    position_ids: _Array | None = None,
+    *,
+    interleaved: Literal[0, 1] = 0,
+    rotary_embedding_dim: int = 0,
+    outputs: _RotaryEmbeddingGradOutput | Iterable[_RotaryEmbeddingGradOutput] | None = None,
+    out: Mapping[_RotaryEmbeddingGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _RotaryEmbeddingGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["SigmoidGrad"],
     dY: _Array,
     Y: _Array,
@@ -4310,6 +4457,22 @@ def prepare(op: Literal["ReluGrad"], input: _ReluGrad_takes_dY_X, /, *inputs: An
 @overload
 def prepare(
     op: Literal["ResizeGrad"], input: _ResizeGrad_takes_dY_and_perhaps_X_roi_scales, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["RotaryEmbedding"],
+    input: _RotaryEmbedding_takes_X_cos_cache_sin_cache_and_perhaps_position_ids,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["RotaryEmbeddingGrad"],
+    input: _RotaryEmbeddingGrad_takes_dY_cos_cache_sin_cache_and_perhaps_position_ids,
+    /,
+    *inputs: Any,
+    **named: Any,
 ) -> Prepared: ...
 @overload
 def prepare(op: Literal["SigmoidGrad"], input: _SigmoidGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Prepared: ...

@@ -365,6 +365,18 @@ class ResizeGrad(NamedTuple, Generic[_T]):
     dX: _T | Any
     """gradient of the input"""
 
+class RotaryEmbedding(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """x1 cos - x2 sin and x2 cos + x1 sin of each pair; elements behind the pairs as they are"""
+
+class RotaryEmbeddingGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """dy1 cos + dy2 sin and dy2 cos - dy1 sin of each pair; elements behind the pairs as they are"""
+
 class SigmoidGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 

@@ -201,6 +201,11 @@ def empties() -> Iterator[object]:
 
 
 NEVER_EMPTY = {
+    "B": "without position_ids",
+    "S": "without position_ids",
+    "D": "at most 0",
+    "cached": "position_ids",
+    "placed": "batch and sequence",
     "C": "which needs",
     "G": "which is groups",
     "C_per_group": "which needs",

@@ -25,6 +25,7 @@ from gradkern.torch.functional.functions import invertible_layer_norm, layer_nor
 from gradkern.torch.functional.group_norms import group_norm, group_norm_act
 from gradkern.torch.functional.losses import cross_entropy, linear_cross_entropy
 from gradkern.torch.functional.norm_activation import batch_norm_act
+from gradkern.torch.functional.rotary import rotary_embedding
 from gradkern.torch.graphs import Graphed, graphed
 from gradkern.torch.modules.acceleration import Acceleration, accelerate
 from gradkern.torch.modules.layers import (
@@ -92,6 +93,7 @@ __all__ = [
     "linear_gelu",
     "report",
     "rms_norm",
+    "rotary_embedding",
     "tune",
 ]
 

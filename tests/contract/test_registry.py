@@ -69,6 +69,8 @@ def test_the_registry_has_these_operators() -> None:
         "QuickGeluGrad",
         "ReluGrad",
         "ResizeGrad",
+        "RotaryEmbedding",
+        "RotaryEmbeddingGrad",
         "SigmoidGrad",
         "SimplifiedLayerNormalization",
         "SimplifiedLayerNormalizationGrad",
@@ -181,7 +183,9 @@ def test_every_example_and_benchmark_fits_its_own_contract(name: str, provider: 
 
 
 SIZED_ALONE = [
-    name for name, each in OPERATORS.items() if each.family not in ("conv", "batch_norm", "pooling", "resize")
+    name
+    for name, each in OPERATORS.items()
+    if each.family not in ("conv", "batch_norm", "pooling", "resize", "rotary_embedding")
 ]
 """Operators whose families ask no more of sizes than the registry says."""
 

@@ -22,6 +22,7 @@ AXES: dict[str, Callable[[int], Any]] = {
     "cross_entropy": lambda n: {"N": 2, "C": n, "spatial": (), "rows": (2,)},
     "activation": lambda n: {"sizes": (2, n)},
     "dropout": lambda n: {"sizes": (2, n), "words": -(-2 * n // 32)},
+    "rotary_embedding": lambda n: {"B": 1, "N": 2, "S": 1, "D": 2 * n, "cached": (1, 1), "half": n},
     "bias_gelu": lambda n: {"rows": (2,), "columns": n},
     "batch_norm": lambda n: {"N": 2, "C": 2, "spatial": (n,), "numbers": 4},
     "dml_batch_norm": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},

@@ -340,6 +340,23 @@ def _adaptive_matrix(_axis: int, size: int, outputs: int) -> Array:
     return forward.adaptive_matrix(size, outputs)
 
 
+def _rotary(inputs: Arrays, *, interleaved: int = 0, rotary_embedding_dim: int = 0) -> ForwardPass:
+    """By rotation matrices."""
+    cos, sin = _exact(inputs["cos_cache"]), _exact(inputs["sin_cache"])
+    if "position_ids" in inputs:
+        cos, sin = (each[inputs["position_ids"]] for each in (cos, sin))
+    half, elements = cos.shape[-1], inputs["dY"].shape[-1]
+    matrix = np.zeros((*cos.shape[:2], elements, elements)) + np.eye(elements)
+    for k in range(half):
+        first, second = (2 * k, 2 * k + 1) if interleaved else (k, k + half)
+        matrix[:, :, first, first] = matrix[:, :, second, second] = cos[..., k]
+        matrix[:, :, first, second], matrix[:, :, second, first] = -sin[..., k], sin[..., k]
+    X = np.random.default_rng(2).standard_normal(inputs["dY"].shape)
+    return ForwardPass(
+        lambda p: np.einsum("bsij,bnsj->bnsi", matrix, p["X"]), {"X": X}, {"X": "dX"}, _exact(inputs["dY"])
+    )
+
+
 FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attributes)
     "MaxPoolGrad": _max_pool_grad,
     "AveragePoolGrad": _average_pool_grad,
@@ -357,6 +374,7 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
     "GroupNormGrad": _group_norm,
+    "RotaryEmbeddingGrad": _rotary,
     "SoftmaxCrossEntropyLossGrad": _loss,
     "SoftmaxCrossEntropyLossInternalGrad": _loss,
     "SparseSoftmaxCrossEntropyGrad": partial(_loss, axis=-1, by_rows=True),

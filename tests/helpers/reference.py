@@ -502,6 +502,29 @@ def _activation(
     return {"dX": dY * slope(seen, **numbers)}
 
 
+def _rotary(
+    data: str,
+    result: str,
+    *,
+    cos_cache: Array,
+    sin_cache: Array,
+    position_ids: Array | None = None,
+    interleaved: int = 0,
+    rotary_embedding_dim: int = 0,
+    **given: Array,
+) -> Gradients:
+    """Pairs as complex numbers, which the angle turns; the gradient turns them back."""
+    X, turn = given[data], cos_cache + 1j * (sin_cache if result == "Y" else -sin_cache)
+    if position_ids is not None:
+        turn = turn[position_ids.astype(int)]
+    half = turn.shape[-1]
+    pairs = X[..., : 2 * half].reshape(*X.shape[:-1], *((half, 2) if interleaved else (2, half)))
+    axis = -1 if interleaved else -2
+    turned = (pairs.take(0, axis) + 1j * pairs.take(1, axis)) * turn[:, None]
+    whole = np.stack([turned.real, turned.imag], axis).reshape(*X.shape[:-1], 2 * half)
+    return {result: np.concatenate([whole, X[..., 2 * half :]], -1)}
+
+
 def _quick_gelu_slope(x: Array, alpha: float = 1.702) -> Array:
     return expit(alpha * x) * (1 + alpha * x * expit(-alpha * x))
 
@@ -894,6 +917,8 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BitmaskDropoutGrad": partial(_dropout, bits=True),
     "FakeQuantGrad": _fake_quant,
     "SoftmaxDropoutGrad": _softmax_dropout,
+    "RotaryEmbedding": partial(_rotary, "X", "Y"),
+    "RotaryEmbeddingGrad": partial(_rotary, "dY", "dX"),
     "GroupNorm": _com_group_norm,
     "SkipGroupNorm": _skip_group_norm,
     "GroupNormalization": _onnx_group_norm,

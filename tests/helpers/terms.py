@@ -127,6 +127,13 @@ def _group_norm(dY: Array, X: Array, mean: Array, inv_std: Array, *, groups: int
     }
 
 
+def _rotary(dY: Array, cos_cache: Array, sin_cache: Array, position_ids: Array | None = None, **_: Any) -> Gradients:
+    """No element has more than its pair."""
+    lines = [each if position_ids is None else each[position_ids.astype(int)] for each in (cos_cache, sin_cache)]
+    cos, sin = (each.max(-1)[:, None, :, None] for each in lines)
+    return {"dX": dY * np.maximum(cos, 1) + dY.max(-1, keepdims=True) * sin}
+
+
 _TERMS: dict[str, Callable[..., Gradients]] = {
     "BatchNormalizationGrad": _batch_norm,
     "LayerNormalizationGrad": _layer_norm,
@@ -141,6 +148,7 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     "LogSoftmaxGrad": _log_softmax,
     "LogSoftmaxGrad_13": _log_softmax_13,
     "GroupNormGrad": _group_norm,
+    "RotaryEmbeddingGrad": _rotary,
     **dict.fromkeys(("GeluGrad", "FastGeluGrad", "QuickGeluGrad", "ReluGrad"), _activation),
     **{name: FORMULAS[name] for name in ("DropoutGrad", "BitmaskDropoutGrad", "FakeQuantGrad")},
     "SoftmaxDropoutGrad": _softmax_dropout,
