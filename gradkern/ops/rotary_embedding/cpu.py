@@ -71,8 +71,8 @@ def plan(call: Call) -> FlatPlan:
     nbytes = call.inputs[data].nbytes + call.outputs[result].nbytes
     positions = axes["cached"][0] if "position_ids" in call.inputs else 0
 
-    def launch(read: list[np.ndarray], write: list[Any]) -> None:
-        places: np.ndarray[Any, Any] = np.arange(batch * sequence)
+    def launch(read: list[Any], write: list[Any]) -> None:
+        places = np.arange(batch * sequence)
         if positions or len(read) > 3:
             places = read[3]
             outside = (places < 0) | (places >= positions)
