@@ -1,5 +1,5 @@
-"""The version of gradkern; the same as in pyproject.toml."""
+"""The version of gradkern, which its packages have too. tools/release changes it."""
 
 __all__ = ["__version__"]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -27,7 +27,15 @@ def checkout(tmp_path: Path) -> Path:
     (copy / "gradkern" / "packs").mkdir()
     (copy / "gradkern" / "packs" / "sm_75.pack").write_bytes(b"the checkout's")
     (copy / "tools").mkdir()
-    for name in ("pyproject.toml", "registry.yaml", "README.md", "LICENSE", ".gitignore", "tools/build_packs.py"):
+    for name in (
+        "pyproject.toml",
+        "registry.yaml",
+        "README.md",
+        "LICENSE",
+        ".gitignore",
+        "tools/build_packs.py",
+        "tools/build_metadata.py",
+    ):
         shutil.copy(ROOT / name, copy / name)
     return copy
 
