@@ -72,7 +72,7 @@ def plan(call: Call) -> FlatPlan:
     positions = axes["cached"][0] if "position_ids" in call.inputs else 0
 
     def launch(read: list[Any], write: list[Any]) -> None:
-        places = np.arange(batch * sequence)
+        places: Any = np.arange(batch * sequence)
         if positions or len(read) > 3:
             places = read[3]
             outside = (places < 0) | (places >= positions)
