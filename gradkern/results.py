@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from gradkern.contract import registry
+from gradkern.system.display import array_parts, table
 
 __all__ = ["result_type"]
 
@@ -23,13 +24,28 @@ _namedtuple: Any = collections.namedtuple  # its fields are known at run time on
 
 
 _WITH = "_with_"
+_WIDTH = 80
 
 
 @cache
 def result_type(operator: str, outputs: tuple[str, ...]) -> Any:
     """The named tuple of an operator with these outputs: the same one every time."""
     appended = [each.name for each in registry.operators()[operator].outputs if each.appended and each.name in outputs]
-    return _namedtuple(_WITH.join([operator, *appended]), outputs, module=__name__)
+    kind = _namedtuple(_WITH.join([operator, *appended]), outputs, module=__name__)
+    kind.__repr__, kind._repr_html_ = _shown, _shown_in_notebook
+    return kind
+
+
+def _shown(result: Any) -> str:
+    """What the arrays are, and not their elements: in a line, or in one for each."""
+    arrays = [f"{name}={' '.join(array_parts(each))}" for name, each in result._asdict().items()]
+    line = f"{type(result).__name__}({', '.join(arrays)})"
+    return line if len(line) < _WIDTH else f"{type(result).__name__}(\n    " + ",\n    ".join(arrays) + ",\n)"
+
+
+def _shown_in_notebook(result: Any) -> str:
+    rows = ((name, *array_parts(each)) for name, each in result._asdict().items())
+    return table(type(result).__name__, ("output", "array", "type", "shape", "device"), rows)
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,11 @@ def operators() -> Mapping[str, Operator]:
     return in_own_thread(_read)  # where pydantic is needed, it holds a lock while it checks the first entry
 
 
+class _Contracts(dict[str, Operator]):
+    def __repr__(self) -> str:
+        return f"<{len(self)} operators: {', '.join(self)}>"
+
+
 def _read() -> Mapping[str, Operator]:
     locks.require_whole(working)
     try:
@@ -46,13 +51,13 @@ def _read() -> Mapping[str, Operator]:
 def _contracts(data: bytes) -> Mapping[str, Operator]:
     checked: Any = load("gradkern.contract.checked")
     if digest(data) == checked.DIGEST:
-        return MappingProxyType(checked.OPERATORS)
+        return MappingProxyType(_Contracts(checked.OPERATORS))
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise RegistryError(f"registry.yaml:{line}: registry: is no UTF-8: {error.reason}") from error
-    return load("gradkern.contract.reading").read(text)
+    return MappingProxyType(_Contracts(load("gradkern.contract.reading").read(text)))
 
 
 def digest(data: bytes) -> str:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 from gradkern.contract.expression import EXPECTED_EXPRESSION, EXPRESSION
+from gradkern.system.display import table
 from gradkern.system.importing import load
 
 __all__ = [
@@ -269,6 +270,17 @@ class Operator(Entry):
     providers: Annotated[dict[Name, Annotated[tuple[Module, ...], Check("some")]], Check("some")]
     examples: Annotated[tuple[Example, ...], Check("some")]
     benchmarks: Annotated[tuple[Example, ...], Check("some")]
+
+    def __repr__(self) -> str:
+        attributes = f"; {', '.join(self.attributes)}" if self.attributes else ""
+        inputs, outputs = (", ".join(each.name for each in tensors) for tensors in (self.inputs, self.outputs))
+        return f"<gradkern operator of {self.domain}: ({inputs}{attributes}) -> ({outputs})>"
+
+    def _repr_html_(self) -> str:
+        tensors = (("input", self.inputs), ("output", self.outputs))
+        rows = [(kind, each.name, each.type, each.doc) for kind, group in tensors for each in group]
+        rows += [("attribute", name, each.type, each.doc) for name, each in self.attributes.items()]
+        return table(self.doc, ("", "name", "type", ""), rows)
 
     @property
     def in_place_pairs(self) -> frozenset[tuple[str, str]]:

@@ -124,6 +124,10 @@ class PlanCache(Generic[Entry]):
         hits = self._tick() - self._other_ticks + 1
         return Statistics(hits, self._misses, len(self._slots), self._bound)
 
+    def __repr__(self) -> str:
+        hits, misses, size, bound = self.statistics()
+        return f"<gradkern plan cache: {size} of at most {bound} plans, {hits} hits, {misses} misses>"
+
     def _drop(self, signature: Hashable) -> None:
         slot = self._slots.pop(signature, None)
         if slot is not None:

@@ -15,6 +15,7 @@ from gradkern.contract.request import Pairs
 from gradkern.dispatch.operands import Operands, read, views_of
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.results import result_type
+from gradkern.system.display import table
 
 __all__ = ["Prepared"]
 
@@ -165,6 +166,10 @@ class Prepared:
 
     def __repr__(self) -> str:
         return f"<gradkern plan {self.operator} on {self.provider}: {self.kernel}, {self.scratch} bytes of scratch>"
+
+    def _repr_html_(self) -> str:
+        names = ("provider", "kernel", "scratch", "bytes")
+        return table(f"Plan of {self.operator}", (), ((name, getattr(self, name)) for name in names))
 
     def execute(
         self,

@@ -1,4 +1,4 @@
-"""A line on the terminal while a search runs, and only there."""
+"""A line on the terminal, or in a notebook, while a search runs, and only there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ __all__ = ["progress"]
 
 @contextmanager
 def progress(title: str) -> Generator[Callable[[str], None]]:
-    """A function that shows the progress of a search. It shows nothing if standard error is not a terminal."""
+    """A function that shows the progress of a search. It shows nothing where there is neither."""
     if not notice.on_terminal():
-        yield lambda text: None
+        output = notice.in_notebook()
+        if output is None:
+            yield lambda text: None
+            return
+        notice.hide()
+        output.write(f"searching {title}")
+        try:
+            yield lambda text: output.write(f"searching {title}: {text}")
+        finally:
+            output.write("")
         return
     from rich.console import Console
     from rich.markup import escape

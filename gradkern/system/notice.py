@@ -1,4 +1,5 @@
-"""What is said to the user: a line on the terminal while something takes its time, and only there; and warnings.
+"""What is said to the user: a line on the terminal, or in a notebook, while something takes its time, and only there;
+and warnings.
 
 Standard error may be closed, or an object that somebody has put there: what cannot be shown never ends a computation.
 """
@@ -9,11 +10,13 @@ import contextlib
 import sys
 import threading
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["hide", "notice", "on_terminal", "quiet", "warn"]
+from gradkern.system import notebook
+
+__all__ = ["hide", "in_notebook", "notice", "on_terminal", "quiet", "warn"]
 
 _AFTER = 0.5  # seconds: what is faster needs no words
 
@@ -21,8 +24,8 @@ _AFTER = 0.5  # seconds: what is faster needs no words
 class _Line:
     """A line that comes after a while, unless it is hidden before."""
 
-    def __init__(self, text: str) -> None:
-        self._text, self._shown = text, False
+    def __init__(self, text: str, write: Callable[[str], None]) -> None:
+        self._text, self._write, self._shown = text, write, False
         self._lock = threading.Lock()
         self._timer = threading.Timer(_AFTER, self._show)
         self._timer.daemon = True
@@ -32,13 +35,13 @@ class _Line:
         with self._lock:
             if not self._timer.finished.is_set():
                 self._shown = True
-                _write(self._text)
+                self._write(self._text)
 
     def hide(self) -> None:
         with self._lock:
             self._timer.cancel()
             if self._shown:
-                _write("")
+                self._write("")
             self._shown = False
 
 
@@ -66,6 +69,11 @@ def on_terminal() -> bool:
         return False
 
 
+def in_notebook() -> notebook.Output | None:
+    """An output of the cell that is running, unless something else draws there; None outside of a notebook."""
+    return None if _quiet.get() else notebook.output()
+
+
 def warn(text: str, stacklevel: int = 1) -> None:
     """warnings.warn of a RuntimeWarning. stacklevel counts from who calls this."""
     try:
@@ -79,10 +87,11 @@ def warn(text: str, stacklevel: int = 1) -> None:
 @contextmanager
 def notice(text: str) -> Generator[None]:
     """Show a line once the block has taken half a second, and take it away at its end."""
-    if _line.get() is not None or not on_terminal():
+    output = None if _line.get() is not None or on_terminal() else in_notebook()
+    if _line.get() is not None or (output is None and not on_terminal()):
         yield
         return
-    line = _Line(text)
+    line = _Line(text, _write if output is None else output.write)
     token = _line.set(line)
     try:
         yield

@@ -41,6 +41,7 @@ def graphed(step: Callable[..., Any], *, warmup: int = 3, capture_error_mode: st
     Raises DeviceError where there is no GPU or an input is elsewhere, ArgumentError for inputs unlike the first ones,
     ProviderError where the step cannot be captured.
 
+    >>> model = torch.nn.Linear(64, 10, device="cuda")
     >>> optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
     >>> def step(x, target):
     ...     optimizer.zero_grad()
@@ -49,8 +50,8 @@ def graphed(step: Callable[..., Any], *, warmup: int = 3, capture_error_mode: st
     ...     optimizer.step()
     ...     return loss
     >>> step = gradkern.torch.graphed(step)
-    >>> for x, target in batches:
-    ...     loss = step(x.cuda(), target.cuda())
+    >>> for _ in range(10):
+    ...     loss = step(torch.randn(32, 64, device="cuda"), torch.randint(10, (32,), device="cuda"))
 
     Source: PyTorch's notes on CUDA graphs, "Whole-network capture".
     """
@@ -67,7 +68,14 @@ def graphed(step: Callable[..., Any], *, warmup: int = 3, capture_error_mode: st
 
 
 class Graphed:
-    """What `graphed` returns. captured: whether calls replay the graph by now."""
+    """What `graphed` returns. captured: whether calls replay the graph by now.
+
+    >>> x = torch.ones(4, device="cuda")
+    >>> step = gradkern.torch.graphed(lambda: x.add_(1), warmup=1)
+    >>> _ = step(), step()
+    >>> step.captured
+    True
+    """
 
     def __init__(self, step: Callable[..., Any], warmup: int, mode: str) -> None:
         self._step, self._left, self._mode = step, warmup, mode

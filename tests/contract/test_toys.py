@@ -553,6 +553,6 @@ def test_stubs_and_the_readme_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         assert text in public, text
     assert (
-        public.count("ratio:") == public.count('def run(op: Literal["SoftmaxDropoutGrad"]') * 4
-    )  # each once, and its doc
+        public.count("ratio:") == public.count('def run(op: Literal["SoftmaxDropoutGrad"]') * 2
+    )  # each once, and its doc; in run and in prepare, whose overloads for errors have none
     assert "| `GatherGrad` | shape (host), indices, dY, tied | dX |" in tool("readme").operators()

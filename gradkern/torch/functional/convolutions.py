@@ -42,7 +42,13 @@ def conv1d(
     dilation: Numbers = 1,
     groups: int = 1,
 ) -> Tensor:
-    """functional.conv1d. Its gradients are gradkern's for a batch that is padded by numbers, else PyTorch's."""
+    """functional.conv1d. Its gradients are gradkern's for a batch that is padded by numbers, else PyTorch's.
+
+    >>> x, weight = torch.randn(2, 8, 16), torch.randn(4, 8, 3, requires_grad=True)
+    >>> gradkern.torch.conv1d(x, weight, padding=1).sum().backward()
+    >>> weight.grad.shape == weight.shape
+    True
+    """
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -55,7 +61,13 @@ def conv2d(
     dilation: Numbers = 1,
     groups: int = 1,
 ) -> Tensor:
-    """functional.conv2d. Its gradients are gradkern's for a batch that is padded by numbers, else PyTorch's."""
+    """functional.conv2d. Its gradients are gradkern's for a batch that is padded by numbers, else PyTorch's.
+
+    >>> x, weight = torch.randn(2, 8, 16, 16), torch.randn(4, 8, 3, 3, requires_grad=True)
+    >>> gradkern.torch.conv2d(x, weight, padding=1).sum().backward()
+    >>> weight.grad.shape == weight.shape
+    True
+    """
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -68,7 +80,13 @@ def conv3d(
     dilation: Numbers = 1,
     groups: int = 1,
 ) -> Tensor:
-    """functional.conv3d. Its gradients are gradkern's for a batch that is padded by numbers, else PyTorch's."""
+    """functional.conv3d. Its gradients are gradkern's for a batch that is padded by numbers, else PyTorch's.
+
+    >>> x, weight = torch.randn(2, 8, 16, 16, 16), torch.randn(4, 8, 3, 3, 3, requires_grad=True)
+    >>> gradkern.torch.conv3d(x, weight, padding=1).sum().backward()
+    >>> weight.grad.shape == weight.shape
+    True
+    """
     return _conv(3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -165,6 +183,11 @@ def batch_norm(
 
     Raises ArgumentError for what is no tensor, ShapeError for one without channels, and ValueError in training for a
     batch of one value in each channel.
+
+    >>> x, weight, bias = torch.randn(4, 8, 6), torch.ones(8), torch.zeros(8)
+    >>> y = gradkern.torch.batch_norm(x, None, None, weight, bias, training=True)
+    >>> y.var((0, 2), correction=0).allclose(torch.ones(8), atol=1e-3)
+    True
     """
     require_channels("batch_norm", input)
     if (

@@ -60,6 +60,10 @@ def linear_gelu(
     autocast it computes in autocast's type, as functional.linear does.
 
     Raises ArgumentError, DTypeError, ShapeError and AttributeValueError for what does not fit.
+
+    >>> x, weight, bias = torch.randn(8, 64), torch.randn(256, 64), torch.zeros(256)
+    >>> gradkern.torch.linear_gelu(x, weight, bias).shape
+    torch.Size([8, 256])
     """
     if approximate not in _GELU_GRAD:
         raise AttributeValueError(f'linear_gelu: approximate is {approximate!r}; expected "none" or "tanh"')
@@ -151,6 +155,11 @@ def layer_norm(
     dtype  of the norm of a sum, which is else that of the sum
 
     Raises ArgumentError, DTypeError and ShapeError for what does not fit.
+
+    >>> branch, stream = torch.randn(2, 8, 64).unbind()
+    >>> y, stream = gradkern.torch.layer_norm(branch, (64,), residual=stream)
+    >>> y.shape == stream.shape
+    True
     """
     require_floats("layer_norm", {"weight": weight, "bias": bias, "residual": residual}, input=input)
     _require_sum("layer_norm", residual, dtype)
@@ -289,6 +298,9 @@ def rms_norm(
     from 1 in the type of the arithmetic, as PyTorch's is.
 
     Raises ArgumentError, DTypeError and ShapeError for what does not fit.
+
+    >>> gradkern.torch.rms_norm(torch.tensor([[3.0, 4.0]]), (2,))
+    tensor([[0.8485, 1.1314]])
     """
     require_floats("rms_norm", {"weight": weight, "residual": residual}, input=input)
     _require_sum("rms_norm", residual, dtype)
@@ -362,6 +374,9 @@ def invertible_layer_norm(
     derivative: the input's size does not follow from the output.
 
     Raises ArgumentError, DTypeError, ShapeError and AttributeValueError for what does not fit.
+
+    >>> gradkern.torch.invertible_layer_norm(torch.tensor([[1.0, 3.0]]), (2,), torch.ones(2), torch.zeros(2))
+    tensor([[-1.0000,  1.0000]])
     """
     require_floats("invertible_layer_norm", input=input, weight=weight, bias=bias)
     require_least("invertible_layer_norm", least)

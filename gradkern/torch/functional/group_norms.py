@@ -47,7 +47,13 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """functional.group_norm of the input, in its order of memory: channels-last stays channels-last."""
+    """functional.group_norm of the input, in its order of memory: channels-last stays channels-last.
+
+    >>> x = torch.randn(2, 32, 8, 8).to(memory_format=torch.channels_last)
+    >>> y = gradkern.torch.group_norm(x, 4, torch.ones(32), torch.zeros(32))
+    >>> y.is_contiguous(memory_format=torch.channels_last)
+    True
+    """
     return group_norm_act(input, num_groups, weight, bias, eps, "none")
 
 
@@ -74,6 +80,10 @@ def group_norm_act(
 
     Raises ArgumentError for what is no tensor or number, ShapeError for shapes that do not fit, and ValueError for
     another activation.
+
+    >>> x, ones, zeros = torch.randn(2, 32, 8, 8), torch.ones(32), torch.zeros(32)
+    >>> gradkern.torch.group_norm_act(x, 4, ones, zeros, sample_scale=torch.zeros(2, 32)).shape
+    torch.Size([2, 32, 8, 8])
     """
     require_group_norm_activation("group_norm_act", activation)
     require_channels("group_norm_act", input)

@@ -50,6 +50,11 @@ def cross_entropy(
     class makes its row NaN on a GPU.
 
     Raises ArgumentError, DTypeError, ShapeError and AttributeValueError for what does not fit.
+
+    >>> logits = torch.zeros(2, 4, requires_grad=True)
+    >>> gradkern.torch.cross_entropy(logits, torch.tensor([0, 3]), z_loss=1e-4).backward()
+    >>> logits.grad.sum(1).abs().max() < 1e-3
+    tensor(True)
     """
     name = "cross_entropy"
     if size_average is not None or reduce is not None:
@@ -162,6 +167,10 @@ def linear_cross_entropy(
     float32.
 
     Raises ArgumentError, DTypeError, ShapeError and AttributeValueError for what does not fit.
+
+    >>> hidden, head = torch.randn(16, 64), torch.zeros(1000, 64)
+    >>> gradkern.torch.linear_cross_entropy(hidden, head, torch.arange(16), logits_bytes=1 << 20)
+    tensor(6.9078)
     """
     name = "linear_cross_entropy"
     ignored = -100 if ignore_index is None else ignore_index

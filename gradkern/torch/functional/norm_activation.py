@@ -79,8 +79,11 @@ def batch_norm_act(
     result has the type of input and residual, as theirs has.
 
     Raises ArgumentError for what is no tensor or number, ShapeError for a tensor without channels, and ValueError for
-    another activation, and in training for a
-    batch of one value in each channel.
+    another activation, and in training for a batch of one value in each channel.
+
+    >>> x, ones, zeros = torch.randn(4, 8, 6), torch.ones(8), torch.zeros(8)
+    >>> gradkern.torch.batch_norm_act(x, None, None, ones, zeros, residual=x).min() >= 0
+    tensor(True)
     """
     require_activation("batch_norm_act", activation)
     require_channels("batch_norm_act", input)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError
+from gradkern.system.display import table
 from gradkern.torch.functional.convolutions import is_depthwise
 from gradkern.torch.modules.joins import PATCHED, Joining, is_patched, joining, pairs
 from gradkern.torch.modules.layers import (
@@ -34,6 +35,13 @@ class Acceleration:
 
     Of a pair that is computed as one, such as "BatchNorm2d + ReLU", it is the name of the first. Printing it lists
     both; `undo` puts every class back.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU())
+    >>> done = gradkern.torch.accelerate(model)
+    >>> print(done)
+    gradkern.torch: 1 modules replaced, 0 left
+      0: Linear + GELU
+    >>> done.undo()
     """
 
     replaced: dict[str, str] = field(default_factory=dict)
@@ -60,6 +68,14 @@ class Acceleration:
                 if value is not None:
                     module.__dict__[name] = value
         self.replaced.clear()
+
+    def __repr__(self) -> str:
+        return f"<gradkern.torch acceleration: {len(self.replaced)} modules replaced, {len(self.left)} left>"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, what, "") for name, what in self.replaced.items()]
+        rows += [(name, "", why) for name, why in self.left.items()]
+        return table(repr(self).strip("<>"), ("module", "replaced by", "left because"), rows)
 
     def __str__(self) -> str:
         lines = [f"gradkern.torch: {len(self.replaced)} modules replaced, {len(self.left)} left"]
@@ -116,6 +132,10 @@ def accelerate(
 
     Raises RuntimeError for a model that fully_shard has wrapped: call this before it; ArgumentError and
     AttributeValueError for options that are none.
+
+    >>> model = torch.nn.Sequential(torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    >>> gradkern.torch.accelerate(model).replaced
+    {'0': 'BatchNorm2d + ReLU'}
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"accelerate: model is a {type(model).__name__}; expected an nn.Module")

@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 Tensor = torch.Tensor
+Shape = int | list[int] | torch.Size
 
 
 class LayerNorm(Scriptable, nn.LayerNorm):
@@ -43,12 +44,26 @@ class LayerNorm(Scriptable, nn.LayerNorm):
 
     autocast   "input": under autocast too the result has the type of the input, where nn.LayerNorm's is float32; None:
                as nn.LayerNorm
+
+    >>> norm = gradkern.torch.LayerNorm(64)
+    >>> norm(torch.randn(8, 64, dtype=torch.bfloat16)).dtype
+    torch.bfloat16
     """
 
     autocast: str | None = None
 
-    def __init__(self, *args: Any, autocast: str | None = None, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        normalized_shape: Shape,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        autocast: str | None = None,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         self.autocast = known_autocast(type(self).__name__, autocast)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
@@ -67,12 +82,26 @@ class LayerNorm(Scriptable, nn.LayerNorm):
 
 
 class RMSNorm(Scriptable, nn.RMSNorm):
-    """nn.RMSNorm that takes input of 16 bits with a weight of float32; autocast is as in LayerNorm."""
+    """nn.RMSNorm that takes input of 16 bits with a weight of float32; autocast is as in LayerNorm.
+
+    >>> norm = gradkern.torch.RMSNorm(64, eps=1e-6)
+    >>> norm(torch.randn(8, 64)).square().mean(1).allclose(torch.ones(8), atol=1e-3)
+    True
+    """
 
     autocast: str | None = None
 
-    def __init__(self, *args: Any, autocast: str | None = None, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        normalized_shape: Shape,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        autocast: str | None = None,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
         self.autocast = known_autocast(type(self).__name__, autocast)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,12 +123,27 @@ class InvertibleLayerNorm(Scriptable, nn.LayerNorm):
     """nn.LayerNorm, with weight and bias, that keeps its output in place of its input: see invertible_layer_norm.
 
     least   how near to zero a weight may be: nearer ones act as if they were so far away from it
+
+    >>> x = torch.randn(8, 64, requires_grad=True)
+    >>> gradkern.torch.InvertibleLayerNorm(64)(x).square().sum().backward()
+    >>> x.grad.shape
+    torch.Size([8, 64])
     """
 
     least: float = 1e-3
 
-    def __init__(self, *args: Any, least: float = 1e-3, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        normalized_shape: Shape,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        least: float = 1e-3,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         if self.weight is None or self.bias is None:
             raise AttributeValueError(
                 "InvertibleLayerNorm: elementwise_affine or bias is False; expected True for both"
@@ -117,13 +161,29 @@ class InvertibleLayerNorm(Scriptable, nn.LayerNorm):
 
 
 class CrossEntropyLoss(Scriptable, nn.CrossEntropyLoss):
-    """nn.CrossEntropyLoss with cross_entropy's z_loss and softcap."""
+    """nn.CrossEntropyLoss with cross_entropy's z_loss and softcap.
+
+    >>> loss = gradkern.torch.CrossEntropyLoss(z_loss=1e-4)
+    >>> loss(torch.zeros(4, 10), torch.tensor([1, 2, 3, 4]))
+    tensor(2.3031)
+    """
 
     z_loss: float = 0.0
     softcap: float = 0.0
 
-    def __init__(self, *args: Any, z_loss: float = 0.0, softcap: float = 0.0, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        z_loss: float = 0.0,
+        softcap: float = 0.0,
+    ) -> None:
+        super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
         self.z_loss, self.softcap = z_loss, softcap
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
@@ -145,12 +205,24 @@ class LinearGELU(Scriptable, nn.Linear):
     """nn.Linear with a bias, and GELU behind it.
 
     approximate   "none" or "tanh", as nn.GELU's
+
+    >>> gradkern.torch.LinearGELU(64, 256)(torch.randn(8, 64)).shape
+    torch.Size([8, 256])
     """
 
     approximate: str = "none"
 
-    def __init__(self, *args: Any, approximate: str = "none", **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        approximate: str = "none",
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
         if self.bias is None:
             raise AttributeValueError(
                 "LinearGELU: bias is False; expected True: without one nn.Linear and nn.GELU are as fast"
@@ -189,6 +261,9 @@ class Conv1d(_Conv, nn.Conv1d):
     """nn.Conv1d with gradkern's gradients and, where it is depthwise and on a GPU, gradkern's forward pass.
 
     Padding by words or other values than zeros is PyTorch's.
+
+    >>> gradkern.torch.Conv1d(8, 8, 3, padding=1, groups=8)(torch.randn(2, 8, 16)).shape
+    torch.Size([2, 8, 16])
     """
 
 
@@ -196,6 +271,9 @@ class Conv2d(_Conv, nn.Conv2d):
     """nn.Conv2d with gradkern's gradients and, where it is depthwise and on a GPU, gradkern's forward pass.
 
     Padding by words or other values than zeros is PyTorch's.
+
+    >>> gradkern.torch.Conv2d(8, 8, 3, padding=1, groups=8)(torch.randn(2, 8, 16, 16)).shape
+    torch.Size([2, 8, 16, 16])
     """
 
     function = staticmethod(conv2d)
@@ -205,6 +283,9 @@ class Conv3d(_Conv, nn.Conv3d):
     """nn.Conv3d with gradkern's gradients and, where it is depthwise and on a GPU, gradkern's forward pass.
 
     Padding by words or other values than zeros is PyTorch's.
+
+    >>> gradkern.torch.Conv3d(8, 8, 3, padding=1, groups=8)(torch.randn(2, 8, 16, 16, 16)).shape
+    torch.Size([2, 8, 16, 16, 16])
     """
 
     function = staticmethod(conv3d)
@@ -225,8 +306,21 @@ class _BatchNorm(Scriptable):
     activation: str = "none"
     activation_alpha: float = 0.01
 
-    def __init__(self, *args: Any, activation: str = "none", activation_alpha: float = 0.01, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self: Any,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        activation: str = "none",
+        activation_alpha: float = 0.01,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, **_without(bias))  # pyright: ignore[reportCallIssue]
         require_activation(type(self).__name__, activation)
         self.activation, self.activation_alpha = activation, activation_alpha
 
@@ -270,15 +364,30 @@ def train_batch_norm(norm: Any, x: Tensor, activation: str, alpha: float, residu
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
-    """nn.BatchNorm1d whose gradients in training are gradkern's; with an activation and a residual, all in one."""
+    """nn.BatchNorm1d whose gradients in training are gradkern's; with an activation and a residual, all in one.
+
+    >>> x = torch.randn(2, 8, 16)
+    >>> gradkern.torch.BatchNorm1d(8, activation="relu")(x, residual=x).shape
+    torch.Size([2, 8, 16])
+    """
 
 
 class BatchNorm2d(_BatchNorm, nn.BatchNorm2d):
-    """nn.BatchNorm2d whose gradients in training are gradkern's; with an activation and a residual, all in one."""
+    """nn.BatchNorm2d whose gradients in training are gradkern's; with an activation and a residual, all in one.
+
+    >>> x = torch.randn(2, 8, 16, 16)
+    >>> gradkern.torch.BatchNorm2d(8, activation="relu")(x, residual=x).shape
+    torch.Size([2, 8, 16, 16])
+    """
 
 
 class BatchNorm3d(_BatchNorm, nn.BatchNorm3d):
-    """nn.BatchNorm3d whose gradients in training are gradkern's; with an activation and a residual, all in one."""
+    """nn.BatchNorm3d whose gradients in training are gradkern's; with an activation and a residual, all in one.
+
+    >>> x = torch.randn(2, 8, 16, 16, 16)
+    >>> gradkern.torch.BatchNorm3d(8, activation="relu")(x, residual=x).shape
+    torch.Size([2, 8, 16, 16, 16])
+    """
 
 
 class GroupNorm(Scriptable, nn.GroupNorm):
@@ -288,6 +397,10 @@ class GroupNorm(Scriptable, nn.GroupNorm):
                as nn.GroupNorm
     activation        one of group_norm_act's: what comes after the norm
     activation_alpha  leaky_relu's slope below 0, or elu's alpha
+
+    >>> norm = gradkern.torch.GroupNorm(4, 32, activation="silu")
+    >>> norm(torch.randn(2, 32, 8, 8)).shape
+    torch.Size([2, 32, 8, 8])
     """
 
     activation: str = "none"
@@ -296,13 +409,19 @@ class GroupNorm(Scriptable, nn.GroupNorm):
 
     def __init__(
         self,
-        *args: Any,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
         activation: str = "none",
         activation_alpha: float = 0.01,
         autocast: str | None = None,
-        **options: Any,
     ) -> None:
-        super().__init__(*args, **options)
+        super().__init__(num_groups, num_channels, eps, affine, device, dtype, **_without(bias))
         self.autocast = known_autocast("GroupNorm", autocast)
         require_group_norm_activation("GroupNorm", activation)
         self.activation, self.activation_alpha = activation, activation_alpha
@@ -330,6 +449,11 @@ class GroupNorm(Scriptable, nn.GroupNorm):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, activation={self.activation!r}"
+
+
+def _without(bias: bool) -> dict[str, Any]:
+    """The option of norms since PyTorch 2.13, where it is not as by default."""
+    return {} if bias else {"bias": False}
 
 
 def _no_script(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from gradkern.system.display import table
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.choice import StepTimes, compared
 from gradkern.torch.compile_backend.findings import Finding, shown
@@ -49,6 +50,12 @@ class Report:
     modules    calls that gradkern.torch's functions computed, for modules and accelerated models, too: by function and
                device
     steps      times of compiled models' steps with gradkern's graphs and with Inductor's, as `tune` has compared them
+
+    Printing it shows all of them; `taken` and `declined` are counts of calls, and it is iterated by row.
+
+    >>> found = gradkern.torch.report()
+    >>> [row.op for row in found if row.reason]
+    []
     """
 
     rows: tuple[Row, ...]
@@ -72,6 +79,17 @@ class Report:
     def declined(self) -> int:
         """Calls that PyTorch's own kernels answered."""
         return sum(row.declined for row in self.rows)
+
+    def __repr__(self) -> str:
+        parts = {"fusions": self.compiled, "norms left": self.unmatched, "functions": self.modules}
+        counts = [f"{len(each)} {name}" for name, each in parts.items() if each]
+        kinds = f"{len(self.rows)} kinds of calls, {self.taken} by gradkern and {self.declined} by PyTorch"
+        return f"<gradkern.torch report: {', '.join([kinds, *counts])}; print it to see all>"
+
+    def _repr_html_(self) -> str:
+        rows = [(each.op, each.device, each.signature, each.taken, each.declined, each.reason) for each in self.rows]
+        heads = ("operator", "device", "calls like", "by gradkern", "by PyTorch", "why PyTorch")
+        return table(repr(self).strip("<>"), heads, rows)
 
     def __str__(self) -> str:
         if not (self.rows or self.compiled or self.unmatched or self.modules or self.steps):

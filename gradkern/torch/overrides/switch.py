@@ -84,6 +84,9 @@ def enable(
 
     Raises ArgumentError for an unknown option, and ProviderError where this PyTorch has no kernels for a device; the
     options in force do not change then.
+
+    >>> gradkern.torch.enable()
+    >>> gradkern.torch.enable(["layer_norm", "conv"], on_refusal="warn")
     """
     if devices is None:
         devices = "cuda" if torch.cuda.device_count() else "cpu"
@@ -126,6 +129,10 @@ def disable() -> None:
 
     gradkern stays in front of PyTorch's kernels and passes every call on to them, at 3 us of the host's time: removing
     it while other threads train is not safe.
+
+    >>> gradkern.torch.disable()
+    >>> gradkern.torch.is_enabled()
+    False
     """
     with _changing:
         for kernel in _kernels():
@@ -142,7 +149,12 @@ def _leave_whole(groups: tuple[str, ...]) -> None:
 
 
 def is_enabled() -> bool:
-    """Whether `enable` is in force."""
+    """Whether `enable` is in force.
+
+    >>> with gradkern.torch.enabled():
+    ...     gradkern.torch.is_enabled()
+    True
+    """
     return bool(_options)
 
 
@@ -152,6 +164,10 @@ def enabled(ops: Group | Iterable[Group] | None = None, **options: Unpack[Option
 
     It is no switch of this thread: every model and thread of the process is served meanwhile, since CUDA's backward
     passes run in threads of autograd's.
+
+    >>> x = torch.randn(64, 8, 512, requires_grad=True)
+    >>> with gradkern.torch.enabled("layer_norm", plan="now"):
+    ...     torch.nn.functional.layer_norm(x, (512,)).square().sum().backward()
     """
     before = list(_options)
     enable(ops, **options)
@@ -184,6 +200,10 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
 
     Raises ProviderError where neither is in use, and ArgumentError for a step that is no function, for repeats below 0,
     or where `enable` was not called, or takes every call that has a plan.
+
+    >>> model = torch.nn.Sequential(torch.nn.Conv1d(4, 8, 3), torch.nn.ReLU())
+    >>> gradkern.torch.enable()
+    >>> gradkern.torch.tune(lambda: model(torch.randn(2, 4, 32)).sum().backward())
     """
     if not callable(step):
         raise ArgumentError(f"tune: step is a {type(step).__name__}; expected a function without arguments")
@@ -285,12 +305,20 @@ def runs() -> list[Any]:
 def report() -> Report:
     """What became of every call, of models and in gradkern.torch's functions and modules, and of every model compiled
     with backend="gradkern", since the process began or since `forget`.
+
+    >>> print(gradkern.torch.report())
+    gradkern.torch: no call of an operator that gradkern could answer
     """
     return report_of(_kernels())
 
 
 def forget() -> None:
-    """Forget every signature, its plan and its count of calls, and what was found in compiled models."""
+    """Forget every signature, its plan and its count of calls, and what was found in compiled models.
+
+    >>> gradkern.torch.forget()
+    >>> len(gradkern.torch.report())
+    0
+    """
     for kernel in _kernels():
         kernel.forget()
     forget_calls()

@@ -57,7 +57,10 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     It is no nn.SyncBatchNorm to isinstance, as DistributedDataParallel refuses those on the CPU.
 
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
     >>> model = gradkern.torch.SyncBatchNorm.convert_sync_batchnorm(model)
+    >>> model(torch.randn(4, 3, 8, 8)).shape
+    torch.Size([4, 8, 6, 6])
     """
 
     symmetric_memory: bool | None = None
@@ -73,9 +76,10 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         device: Any = None,
         dtype: Any = None,
         *,
+        bias: bool = True,
         symmetric_memory: bool | None = None,
-        **more: Any,  # bias, where PyTorch has it
     ) -> None:
+        more: dict[str, Any] = {} if bias else {"bias": False}  # which norms have since PyTorch 2.13
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype, **more)
         self.process_group = process_group
         self.symmetric_memory = _flag(symmetric_memory)
