@@ -69,11 +69,12 @@ def plan(call: Call) -> FlatPlan:
     numbers = types.int64[::1]
     compiled = _rows(QUEUE, *arrays, numbers, numbers, types.int64, types.int64, types.float64)
     nbytes = call.inputs[data].nbytes + call.outputs[result].nbytes
-    positions = axes["cached"][0] if "position_ids" in call.inputs else 0
+    positions, indexed = axes["cached"][0], "position_ids" in call.inputs
+    in_order: Any = np.arange(int(batch * sequence), dtype=np.int64)
 
     def launch(read: list[Any], write: list[Any]) -> None:
-        places: Any = np.arange(batch * sequence)
-        if positions or len(read) > 3:
+        places = in_order
+        if indexed:
             places = read[3]
             outside = (places < 0) | (places >= positions)
             if outside.any():
