@@ -12,6 +12,7 @@ recorded    the calls of this process, for `gradkern warmup --calls FILE`
 plan_cache  the plans that were made: statistics() and clear()
 results     the named tuples that run returns
 torch, jax  the same for PyTorch's models and JAX's functions, imported when first used
+onnx        ONNX models run from file (import gradkern.onnx)
 
 What is refused raises a GradkernError, before anything is computed or written:
 
@@ -24,6 +25,7 @@ DeviceError          the arrays of one call are not all on one device
 DataError            the elements of an array break the contract
 PolicyError          a policy has an unknown field, or a value it cannot have
 ProviderError        no provider can run the call
+GraphError           an ONNX model cannot be run
 RegistryError        registry.yaml is refused
 UnknownOperatorError the registry has no operator of this name
 
@@ -43,6 +45,7 @@ from gradkern.errors import (
     DeviceError,
     DTypeError,
     GradkernError,
+    GraphError,
     OutputError,
     PolicyError,
     ProviderError,
@@ -70,6 +73,7 @@ __all__ = [
     "DataError",
     "DeviceError",
     "GradkernError",
+    "GraphError",
     "Operator",
     "OutputError",
     "Policy",

@@ -13,6 +13,7 @@ __all__ = [
     "DataError",
     "DeviceError",
     "GradkernError",
+    "GraphError",
     "OutputError",
     "PolicyError",
     "ProviderError",
@@ -68,6 +69,10 @@ class ProviderError(GradkernError, RuntimeError):
 
 class RegistryError(GradkernError, ValueError):
     """registry.yaml is refused; the message lists every mistake as file:line: path: reason."""
+
+
+class GraphError(GradkernError, ValueError):
+    """An ONNX model cannot be run: a file that is none, a value that nothing gives, a cycle."""
 
 
 def shown(value: Any) -> str:

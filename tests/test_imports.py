@@ -120,6 +120,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
         (gradkern.PolicyError, ValueError),
         (gradkern.ProviderError, RuntimeError),
         (gradkern.RegistryError, ValueError),
+        (gradkern.GraphError, ValueError),
     ],
 )
 def test_every_error_is_also_the_one_python_programmers_expect(error: type, builtin: type) -> None:

@@ -18,7 +18,7 @@ from gradkern.errors import ArgumentError, DTypeError, GradkernError, OutputErro
 from gradkern.policy import Policy
 from gradkern.strides import c_strides, channels_as_in, dense_like, overlaps_itself
 
-__all__ = ["check", "scattered_outputs"]
+__all__ = ["check", "scattered_outputs", "types_of"]
 
 _ADDRESS_SPACE = 1 << 63
 """Bytes that addresses and indices of 64 bits reach. Larger arrays can be described, but not be there."""
@@ -37,7 +37,7 @@ def check(request: Request, views: Views, policy: Policy, resolve: Resolve | Non
         values = attribute_values(operator, request.attributes, {*tensors, *(each.name for each in request.host)})
         values |= {each.name: each.value for each in request.host if not each.is_scalar}
         operator = operator.chosen(values)
-        types = _types(operator, tensors, request.host, values, views.out)
+        types = types_of(operator, tensors, request.host, values, views.out)
         for key, attribute in operator.attributes.items():
             if attribute.axis_of is not None:
                 rank = rank_of(attribute.axis_of, tensors, values)
@@ -71,7 +71,7 @@ def check(request: Request, views: Views, policy: Policy, resolve: Resolve | Non
     return Call(name, tensors, outputs, values, axes, views.in_place, views.device, policy, scalars)
 
 
-def _types(
+def types_of(
     operator: Operator,
     tensors: Mapping[str, Tensor],
     host: Collection[HostValue],

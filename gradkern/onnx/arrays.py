@@ -1,0 +1,66 @@
+"""Values of a graph: NumPy arrays on the host and, where the inputs are tensors of PyTorch, tensors on their device."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+import numpy as np
+from array_api_compat import array_namespace
+
+__all__ = ["dtype_name", "is_tensor", "namespace", "storage", "to_device", "to_host"]
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a tensor of PyTorch, which is not loaded for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def namespace(values: tuple[Any, ...]) -> Any:
+    """The Array API namespace of the first array; NumPy's where there is none."""
+    flat = (each for value in values for each in (value if isinstance(value, list) else [value]))
+    return array_namespace(next((each for each in flat if each is not None), np.empty(0)))
+
+
+def dtype_name(value: Any) -> str:
+    """The registry's name of an array's type."""
+    return str(value.dtype).removeprefix("torch.")
+
+
+def to_host(value: Any) -> Any:
+    """A NumPy array; of a tensor on a GPU after the work on its stream."""
+    if isinstance(value, list):
+        return [to_host(each) for each in cast(list[Any], value)]
+    if not is_tensor(value):
+        return value
+    tensor = value.detach().cpu()
+    if dtype_name(tensor) != "bfloat16":
+        return tensor.numpy()
+    import torch
+
+    return tensor.view(torch.int16).numpy().view("bfloat16")
+
+
+def to_device(value: Any, device: Any) -> Any:
+    """A tensor on the device; the array itself where there is no device, as then all are NumPy arrays."""
+    if isinstance(value, list):
+        return [to_device(each, device) for each in cast(list[Any], value)]
+    if device is None or value is None:
+        return value
+    if is_tensor(value):
+        return value if value.device == device else value.to(device)
+    import torch
+
+    if dtype_name(value) == "bfloat16":
+        return torch.tensor(value.view(np.int16), device=device).view(torch.bfloat16)
+    return torch.tensor(value, device=device)
+
+
+def storage(value: Any) -> int:
+    """What is equal for two arrays in the same memory."""
+    if is_tensor(value):
+        return value.untyped_storage().data_ptr()
+    while isinstance(value.base, np.ndarray):
+        value = value.base
+    return id(value)

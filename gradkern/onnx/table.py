@@ -1,0 +1,62 @@
+"""A table of operators: functions by domain and name, with what their signatures do not say."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Entry", "Table"]
+
+VARIADIC = inspect.Parameter.VAR_POSITIONAL
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How an operator is computed: function(xp, *inputs, **attributes), where xp is the arrays' Array API namespace.
+
+    host     places of inputs that are read on the host
+    writes   places of inputs that are updated in place, as ONNX Runtime does with them
+    result   the type of the first output: that of the input at this place, or the name of a type
+    """
+
+    function: Callable[..., Any]
+    host: frozenset[int] = frozenset()
+    writes: tuple[int, ...] = ()
+    result: int | str | None = 0
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """The names of attributes that it takes: those of its parameters that only names can give."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return frozenset(each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY)
+
+    def accepts(self, count: int) -> bool:
+        """Whether it takes that many inputs."""
+        positional = list(inspect.signature(self.function).parameters.values())[1:]
+        if any(each.kind is VARIADIC for each in positional):
+            return True
+        positional = [each for each in positional if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        required = [each for each in positional if each.default is inspect.Parameter.empty]
+        return len(required) <= count <= len(positional)
+
+
+class Table(dict[tuple[str, str], Entry]):
+    """Entries by domain and operator."""
+
+    def operator(
+        self,
+        *,
+        domain: str = "com.microsoft",
+        host: Collection[int] = (),
+        writes: Collection[int] = (),
+        result: int | str | None = 0,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Add the function under its own name."""
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            self[domain, function.__name__] = Entry(function, frozenset(host), tuple(writes), result)
+            return function
+
+        return add

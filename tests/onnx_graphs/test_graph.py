@@ -1,0 +1,229 @@
+"""Models that cannot be run are refused before a node is computed; those that can, name what they are given wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
+pytest.importorskip("array_api_compat", reason="needs the extra onnx")
+
+from onnx import TensorProto, helper  # noqa: E402  after onnx is known to be there
+
+import gradkern.onnx  # noqa: E402
+from gradkern import ArgumentError, AttributeValueError, DataError, DTypeError, ShapeError, UnknownOperatorError  # noqa: E402
+from gradkern.onnx import GraphError  # noqa: E402
+
+MICROSOFT = "com.microsoft"
+
+
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> Any:
+    domain = attributes.pop("domain", "")
+    return helper.make_node(op, inputs.split(), outputs.split(), name=f"the_{op}", domain=domain, **attributes)
+
+
+def model(*nodes: Any, inputs: str = "x", outputs: str = "y", kind: int = TensorProto.FLOAT, data: Any = ()) -> Any:
+    values = [helper.make_tensor_value_info(name, kind, ["N", 3]) for name in inputs.split()]
+    results = [onnx.ValueInfoProto(name=name) for name in outputs.split()]
+    graph = helper.make_graph(nodes, "graph", values, results, list(data))
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "unknown operator": (
+        lambda: model(node("ReluGrd", "x x", "y", domain=MICROSOFT)),
+        UnknownOperatorError,
+        r"^ReluGrd the_ReluGrd: unknown operator 'ReluGrd' of domain 'com.microsoft' \(did you mean ReluGrad",
+    ),
+    "unknown domain": (
+        lambda: model(node("Relu", "x", "y", domain="mine")),
+        GraphError,
+        "^Relu the_Relu: the model imports no operators of domain 'mine'",
+    ),
+    "missing initializer": (
+        lambda: model(node("Add", "x weigth", "y"), data=[onnx.numpy_helper.from_array(np.ones(3), "weight")]),
+        GraphError,
+        r"^Add the_Add: nothing gives weigth \(did you mean weight\?\)",
+    ),
+    "a type that the contract refuses": (
+        lambda: model(node("Cast", "x", "i", to=TensorProto.INT32), node("ReluGrad", "i i", "y", domain=MICROSOFT)),
+        DTypeError,
+        "^ReluGrad the_ReluGrad: input dY has type int32; T allows float32",
+    ),
+    "types that do not go together": (
+        lambda: model(node("Cast", "x", "h", to=10), node("TanhGrad", "x h", "y", domain=MICROSOFT)),
+        DTypeError,
+        "^TanhGrad the_TanhGrad: input Y has type float16, but input dY has float32",
+    ),
+    "an attribute's value": (
+        lambda: model(node("SoftmaxGrad", "x x", "y", domain=MICROSOFT, axis="last")),
+        AttributeValueError,
+        "^SoftmaxGrad the_SoftmaxGrad: attribute axis is 'last'; expected an int",
+    ),
+    "an attribute's name": (
+        lambda: model(node("FusedMatMul", "x x", "y", domain=MICROSOFT, transa=1)),
+        AttributeValueError,
+        "^FusedMatMul the_FusedMatMul: unknown attribute transa; it has alpha, transA",
+    ),
+    "an operand that is missing": (
+        lambda: model(node("TanhGrad", "x", "y", domain=MICROSOFT)),
+        ArgumentError,
+        "^TanhGrad the_TanhGrad: input Y is missing",
+    ),
+    "ONNX's own checks": (lambda: model(node("Gemm", "x", "y")), GraphError, "^Gemm the_Gemm: Node.*input size 1"),
+    "a cycle": (
+        lambda: model(node("Add", "x b", "y"), node("Relu", "y", "b")),
+        GraphError,
+        "^the graph has a cycle: .*Relu the_Relu",
+    ),
+    "two nodes for one value": (
+        lambda: model(node("Relu", "x", "y"), node("Neg", "x", "y")),
+        GraphError,
+        "^Neg the_Neg: output y has its value already",
+    ),
+    "an output of nothing": (lambda: model(outputs="y"), GraphError, "^nothing gives y, an output of the graph"),
+    "control flow": (
+        lambda: model(node("If", "x", "y", then_branch=model().graph, else_branch=model().graph)),
+        UnknownOperatorError,
+        "^If the_If: operators with graphs of their own",
+    ),
+    "a shape that only the model can say": (
+        lambda: model(node("MaxPoolGrad", "x x", "y", kernel_shape=[2])),
+        GraphError,
+        "^MaxPoolGrad the_MaxPoolGrad: the model does not say the shape of y",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_graph_that_cannot_be_run_is_refused_when_it_is_loaded(name: str) -> None:
+    made, kind, message = BAD[name]
+    with pytest.raises(kind, match=message):
+        gradkern.onnx.load(made())
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    for content, message in (
+        (b"PK\x03\x04 not ONNX", "is no ONNX model"),
+        (b"", "it has no graph"),
+        (b"\x18\x00\x00\x00ORTM\x00", "ONNX Runtime's own format"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(GraphError, match=message):
+            gradkern.onnx.load(path)
+    with pytest.raises(FileNotFoundError):
+        gradkern.onnx.load(tmp_path / "none.onnx")
+
+
+def test_external_data_comes_from_the_models_folder_alone(tmp_path: Path) -> None:
+    weight = np.arange(3, dtype=np.float32)
+    it = model(node("Add", "x weight", "y"), data=[onnx.numpy_helper.from_array(weight, "weight")])
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "model.onnx"
+    onnx.save(it, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(gradkern.onnx.load(path).run({"x": x})["y"], x + weight)
+    with pytest.raises(GraphError, match="initializer weight is external data"):
+        gradkern.onnx.load(onnx.load(path, load_external_data=False))
+    (folder / "weights.bin").rename(tmp_path / "weights.bin")
+    with pytest.raises(GraphError, match=r"model.onnx is no ONNX model that can be read: .*weights\.bin"):
+        gradkern.onnx.load(path)
+    outside = onnx.load(path, load_external_data=False)
+    outside.graph.initializer[0].external_data[0].value = "../weights.bin"
+    path.write_bytes(outside.SerializeToString())
+    with pytest.raises(GraphError, match=r"can be read: .*\.\./weights\.bin"):
+        gradkern.onnx.load(path)
+
+
+def test_inputs_are_checked_before_anything_is_computed() -> None:
+    seen: list[str] = []
+    session = gradkern.onnx.load(model(node("Add", "x z", "y"), inputs="x z"))
+    x = np.ones((2, 3), np.float32)
+    for inputs, kind, message in (
+        ({"x": x}, ArgumentError, "^input z of the graph is missing; it takes x, z"),
+        ({"x": x, "z": x, "w": x}, ArgumentError, "^the graph has no input 'w'"),
+        ({"x": x, "z": x.astype(np.float64)}, DTypeError, "^input z has type float64; the graph takes float32"),
+        (
+            {"x": x, "z": np.ones((2, 4), np.float32)},
+            ShapeError,
+            r"^input z has shape \(2, 4\); the graph takes \(N, 3\)",
+        ),
+        ({"x": x, "z": x[:1]}, ShapeError, "^input z has size 1 for N, which is 2 in input x"),
+        ({"x": x, "z": object()}, ArgumentError, "^input z is a object; expected an array"),
+    ):
+        with pytest.raises(kind, match=message):
+            session.run(inputs, progress=seen.append)
+    assert not seen
+    with pytest.raises(ArgumentError, match=r"^the graph has no value 'why'"):
+        session.run({"x": x, "z": x}, outputs=["why"])
+
+
+def test_an_error_of_a_node_names_it() -> None:
+    session = gradkern.onnx.load(model(node("Transpose", "x", "t"), node("Add", "x t", "y")))
+    with pytest.raises(DataError, match=r"^Add the_Add: .*broadcast"):
+        session.run({"x": np.ones((2, 3), np.float32)})
+
+
+def test_nodes_in_any_order_and_functions_of_the_model_are_computed() -> None:
+    it = model(node("Twice", "r", "y", domain="mine"), node("Relu", "x", "r"))
+    it.opset_import.append(helper.make_opsetid("mine", 1))
+    body = [helper.make_node("Add", ["a", "a"], ["b"])]
+    it.functions.append(helper.make_function("mine", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)]))
+    x = np.array([[-1, 2, 3]], np.float32)
+    np.testing.assert_array_equal(gradkern.onnx.load(it).run({"x": x})["y"], [[0, 4, 6]])
+
+
+def test_memory_is_reused_only_where_nobody_else_reads_it() -> None:
+    """x and y are the caller's; the Reshape is a view of a; b has its own memory, and is wanted."""
+    grads = [node("TanhGrad", f"{dy} x", name, domain=MICROSOFT) for dy, name in (("a", "p"), ("b", "q"), ("x", "r"))]
+    it = model(
+        node("Neg", "x", "a"), node("Flatten", "a", "view"), node("Neg", "x", "b"), *grads,
+        node("TanhGrad", "p view", "s", domain=MICROSOFT), outputs="q r s",
+    )  # fmt: skip
+    session = gradkern.onnx.load(it)
+    x = np.random.default_rng(0).standard_normal((4, 3), np.float32)
+    before = x.copy()
+    found = session.run({"x": x})
+    p = -x * (1 - x * x)
+    np.testing.assert_array_equal(x, before)
+    np.testing.assert_allclose(found["q"], p, rtol=1e-5)
+    np.testing.assert_allclose(found["r"], -p, rtol=1e-5)
+    np.testing.assert_allclose(found["s"], p * (1 - x * x), rtol=1e-5, atol=1e-6)
+    why = [each["why"] for each in session.report() if each["op"] == "TanhGrad"]
+    assert why == ["", "in place: dX", "", "in place: dX"]  # of b and of p
+
+
+def test_schemas_let_onnx_infer_the_types_of_a_training_graph() -> None:
+    known = {(each.domain, each.name) for each in onnx.defs.get_all_schemas()}
+    for schema in gradkern.onnx.schemas():
+        if (schema.domain, schema.name) not in known:
+            onnx.defs.register_schema(schema)
+    try:
+        it = model(node("ReluGrad", "x x", "d", domain=MICROSOFT), node("Neg", "d", "y"))
+        onnx.checker.check_model(onnx.shape_inference.infer_shapes(it, strict_mode=True), check_custom_domain=True)
+        output = onnx.shape_inference.infer_shapes(it).graph.output[0].type.tensor_type
+        assert output.elem_type == TensorProto.FLOAT
+        assert [each.dim_param or each.dim_value for each in output.shape.dim] == ["N", 3]
+    finally:
+        for schema in gradkern.onnx.schemas():
+            onnx.defs.deregister_schema(schema.name, schema.since_version, schema.domain)
+
+
+def test_the_reference_evaluator_runs_what_the_session_runs() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 3), np.float32)
+    it = model(
+        node("SoftmaxGrad_13", "x x", "d", domain=MICROSOFT, axis=-1),
+        node("FusedMatMul", "d x", "y", domain=MICROSOFT, transB=1),
+    )
+    evaluator = onnx.reference.ReferenceEvaluator(it, new_ops=gradkern.onnx.operators())
+    theirs, ours = evaluator.run(None, {"x": x})[0], gradkern.onnx.load(it).run({"x": x})["y"]
+    np.testing.assert_array_equal(theirs, ours)
+    d = x * (x - (x * x).sum(-1, keepdims=True))
+    np.testing.assert_allclose(ours, d @ x.T, rtol=1e-4, atol=1e-5)
