@@ -93,6 +93,9 @@ _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputS
 _DropoutGradOutput: TypeAlias = Literal["dx"]
 _FakeQuantGradOutput: TypeAlias = Literal["dX"]
 _FastGeluGradOutput: TypeAlias = Literal["dX"]
+_GatherElementsGradOutput: TypeAlias = Literal["dX"]
+_GatherGradOutput: TypeAlias = Literal["dX"]
+_GatherNDGradOutput: TypeAlias = Literal["output"]
 _GeluGradOutput: TypeAlias = Literal["dX"]
 _GlobalAveragePoolGradOutput: TypeAlias = Literal["dX"]
 _GroupNormOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
@@ -119,6 +122,7 @@ _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_gr
 _SkipGroupNormOutput: TypeAlias = Literal["Y", "S", "mean", "inv_std"]
 _SkipLayerNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std_var", "input_skip_bias_sum"]
 _SkipSimplifiedLayerNormalizationOutput: TypeAlias = Literal["output", "inv_std_var", "input_skip_bias_sum"]
+_SliceGradOutput: TypeAlias = Literal["dX"]
 _SoftmaxCrossEntropyOutput: TypeAlias = Literal["Y", "log_prob"]
 _SoftmaxCrossEntropyGradOutput: TypeAlias = Literal["d_logits"]
 _SoftmaxCrossEntropyLossOutput: TypeAlias = Literal["output", "log_prob"]
@@ -343,6 +347,40 @@ class _FastGeluGradPlan(Prepared):
     def __call__(
         self, dY: _T, X: _T, *, out: Mapping[_FastGeluGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.FastGeluGrad[_T]: ...
+
+class _GatherElementsGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        shape: _Array | Sequence[int],
+        indices: _Array,
+        *,
+        out: Mapping[_GatherElementsGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.GatherElementsGrad[_T]: ...
+
+class _GatherGradPlan(Prepared):
+    def __call__(
+        self,
+        shape: _Array | Sequence[int],
+        indices: _Array,
+        dY: _T,
+        accumulator: _T | None = None,
+        *,
+        out: Mapping[_GatherGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.GatherGrad[_T]: ...
+
+class _GatherNDGradPlan(Prepared):
+    def __call__(
+        self,
+        shape: _Array | Sequence[int],
+        indices: _Array,
+        update: _T,
+        *,
+        out: Mapping[_GatherNDGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.GatherNDGrad[_T]: ...
 
 class _GeluGradPlan(Prepared):
     def __call__(
@@ -595,6 +633,20 @@ class _SkipSimplifiedLayerNormalizationPlan(Prepared):
         stream: Any = None,
     ) -> _results.SkipSimplifiedLayerNormalization[_S, _T]: ...
 
+class _SliceGradPlan(Prepared):
+    def __call__(
+        self,
+        dY: _T,
+        shape: _Array | Sequence[int],
+        starts: _Array | Sequence[int],
+        ends: _Array | Sequence[int],
+        axes: _Array | Sequence[int] | None = None,
+        steps: _Array | Sequence[int] | None = None,
+        *,
+        out: Mapping[_SliceGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.SliceGrad[_T]: ...
+
 class _SoftmaxCrossEntropyPlan(Prepared):
     def __call__(
         self,
@@ -736,6 +788,9 @@ class _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale: 
 class _DropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode: ...
 class _FakeQuantGrad_takes_dY_gradient_mask: ...
 class _FastGeluGrad_takes_dY_X: ...
+class _GatherElementsGrad_takes_dY_shape_indices: ...
+class _GatherGrad_takes_shape_indices_dY_and_perhaps_accumulator: ...
+class _GatherNDGrad_takes_shape_indices_update: ...
 class _GeluGrad_takes_dY_X: ...
 class _GlobalAveragePoolGrad_takes_dY: ...
 class _GroupNorm_takes_X_gamma_beta: ...
@@ -762,6 +817,7 @@ class _SimplifiedLayerNormalizationGrad_takes_Y_grad_X_scale_inv_std_var_and_per
 class _SkipGroupNorm_takes_X_gamma_beta_skip_and_perhaps_bias: ...
 class _SkipLayerNormalization_takes_input_skip_gamma_and_perhaps_beta_bias: ...
 class _SkipSimplifiedLayerNormalization_takes_input_skip_gamma_and_perhaps_bias: ...
+class _SliceGrad_takes_dY_shape_starts_ends_and_perhaps_axes_steps: ...
 class _SoftmaxCrossEntropy_takes_logits_label: ...
 class _SoftmaxCrossEntropyGrad_takes_dY_log_prob_label: ...
 class _SoftmaxCrossEntropyLoss_takes_scores_labels_and_perhaps_weights: ...
@@ -1448,6 +1504,92 @@ def run(
 
     Returns
       dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["GatherElementsGrad"],
+    dY: _T,
+    shape: _Array | Sequence[int],
+    indices: _Array,
+    *,
+    axis: int = 0,
+    outputs: _GatherElementsGradOutput | Iterable[_GatherElementsGradOutput] | None = None,
+    out: Mapping[_GatherElementsGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GatherElementsGrad[_T]:
+    """Gradient of GatherElements, PyTorch's gather.
+
+      dY: gradient of the output
+      shape: shape of the data
+      indices: indices along `axis`, from either end
+      axis: the dimension that was gathered from
+
+    Returns
+      dX: gradient of the data
+    """
+
+@overload
+def run(
+    op: Literal["GatherGrad"],
+    shape: _Array | Sequence[int],
+    indices: _Array,
+    dY: _T,
+    accumulator: _T | None = None,
+    *,
+    axis: int = 0,
+    padding_idx: int | None = None,
+    outputs: _GatherGradOutput | Iterable[_GatherGradOutput] | None = None,
+    out: Mapping[_GatherGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GatherGrad[_T]:
+    """Gradient of Gather, and of an embedding's weight.
+
+      shape: shape of the data
+      indices: indices along `axis`, from either end
+      dY: gradient of the output
+      accumulator: a gradient of the same data, such as that of weights tied to an embedding: dX is added to it, in
+          its memory
+      axis: the dimension that was gathered from
+      padding_idx: index, from either end, whose gradient is 0
+
+    Returns
+      dX: gradient of the data
+    """
+
+@overload
+def run(
+    op: Literal["GatherNDGrad"],
+    shape: _Array | Sequence[int],
+    indices: _Array,
+    update: _T,
+    *,
+    batch_dims: int = 0,
+    outputs: _GatherNDGradOutput | Iterable[_GatherNDGradOutput] | None = None,
+    out: Mapping[_GatherNDGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GatherNDGrad[_T]:
+    """Gradient of GatherND.
+
+      shape: shape of the data
+      indices: indices, each along its dimension, from either end
+      update: gradient of the output
+      batch_dims: number of dimensions that data and indices share
+
+    Returns
+      output: gradient of the data
     """
 
 @overload
@@ -2354,6 +2496,37 @@ def run(
 
 @overload
 def run(
+    op: Literal["SliceGrad"],
+    dY: _T,
+    shape: _Array | Sequence[int],
+    starts: _Array | Sequence[int],
+    ends: _Array | Sequence[int],
+    axes: _Array | Sequence[int] | None = None,
+    steps: _Array | Sequence[int] | None = None,
+    *,
+    outputs: _SliceGradOutput | Iterable[_SliceGradOutput] | None = None,
+    out: Mapping[_SliceGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SliceGrad[_T]:
+    """Gradient of Slice.
+
+      dY: gradient of the slice
+      shape: shape of the data
+      starts: first element along each of `axes`, from either end
+      ends: end along each of `axes`, which is no part of the slice
+      axes: the dimensions, from either end; without it the first ones
+      steps: steps, not 0; negative ones go backwards. Without it all are 1
+
+    Returns
+      dX: gradient of the data
+    """
+
+@overload
+def run(
     op: Literal["SoftmaxCrossEntropy"],
     logits: _T,
     label: _T,
@@ -2832,6 +3005,22 @@ def run(
 @overload
 def run(op: Literal["FastGeluGrad"], input: _FastGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
+def run(
+    op: Literal["GatherElementsGrad"], input: _GatherElementsGrad_takes_dY_shape_indices, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(
+    op: Literal["GatherGrad"],
+    input: _GatherGrad_takes_shape_indices_dY_and_perhaps_accumulator,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["GatherNDGrad"], input: _GatherNDGrad_takes_shape_indices_update, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
 def run(op: Literal["GeluGrad"], input: _GeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(
@@ -2969,6 +3158,14 @@ def run(
 def run(
     op: Literal["SkipSimplifiedLayerNormalization"],
     input: _SkipSimplifiedLayerNormalization_takes_input_skip_gamma_and_perhaps_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["SliceGrad"],
+    input: _SliceGrad_takes_dY_shape_starts_ends_and_perhaps_axes_steps,
     /,
     *inputs: Any,
     **named: Any,
@@ -3460,6 +3657,62 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _FastGeluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["GatherElementsGrad"],
+    dY: _Array,
+    shape: _Array | Sequence[int],
+    indices: _Array,
+    *,
+    axis: int = 0,
+    outputs: _GatherElementsGradOutput | Iterable[_GatherElementsGradOutput] | None = None,
+    out: Mapping[_GatherElementsGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GatherElementsGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["GatherGrad"],
+    shape: _Array | Sequence[int],
+    indices: _Array,
+    dY: _Array,
+    accumulator: _Array | None = None,
+    *,
+    axis: int = 0,
+    padding_idx: int | None = None,
+    outputs: _GatherGradOutput | Iterable[_GatherGradOutput] | None = None,
+    out: Mapping[_GatherGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GatherGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["GatherNDGrad"],
+    shape: _Array | Sequence[int],
+    indices: _Array,
+    update: _Array,
+    *,
+    batch_dims: int = 0,
+    outputs: _GatherNDGradOutput | Iterable[_GatherNDGradOutput] | None = None,
+    out: Mapping[_GatherNDGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GatherNDGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -4009,6 +4262,26 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["SliceGrad"],
+    dY: _Array,
+    shape: _Array | Sequence[int],
+    starts: _Array | Sequence[int],
+    ends: _Array | Sequence[int],
+    axes: _Array | Sequence[int] | None = None,
+    steps: _Array | Sequence[int] | None = None,
+    *,
+    outputs: _SliceGradOutput | Iterable[_SliceGradOutput] | None = None,
+    out: Mapping[_SliceGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SliceGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["SoftmaxCrossEntropy"],
     logits: _Array,
     label: _Array,
@@ -4367,6 +4640,22 @@ def prepare(
     op: Literal["FastGeluGrad"], input: _FastGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
+def prepare(
+    op: Literal["GatherElementsGrad"], input: _GatherElementsGrad_takes_dY_shape_indices, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["GatherGrad"],
+    input: _GatherGrad_takes_shape_indices_dY_and_perhaps_accumulator,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["GatherNDGrad"], input: _GatherNDGrad_takes_shape_indices_update, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
 def prepare(op: Literal["GeluGrad"], input: _GeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
 def prepare(
@@ -4514,6 +4803,14 @@ def prepare(
 def prepare(
     op: Literal["SkipSimplifiedLayerNormalization"],
     input: _SkipSimplifiedLayerNormalization_takes_input_skip_gamma_and_perhaps_bias,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["SliceGrad"],
+    input: _SliceGrad_takes_dY_shape_starts_ends_and_perhaps_axes_steps,
     /,
     *inputs: Any,
     **named: Any,

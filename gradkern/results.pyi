@@ -203,6 +203,24 @@ class FastGeluGrad(NamedTuple, Generic[_T]):
     dX: _T | Any
     """gradient of the input"""
 
+class GatherElementsGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the data"""
+
+class GatherGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the data"""
+
+class GatherNDGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """gradient of the data"""
+
 class GeluGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -440,6 +458,12 @@ class SkipSimplifiedLayerNormalization(NamedTuple, Generic[_S, _T]):
     """1 / sqrt(mean of squares + epsilon) of each row of the sum; 0 of a row of nothing"""
     input_skip_bias_sum: _T | Any
     """input + skip + bias, rounded to T; the rest is of this rounded sum"""
+
+class SliceGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of the data"""
 
 class SoftmaxCrossEntropy(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

@@ -14,6 +14,7 @@ from helpers.reference import FORMULAS, reference
 from helpers.tolerance import assert_close, assert_elements_close
 
 import gradkern
+from gradkern.contract.axes import shape_of
 from gradkern.contract.schema import Example, Operator, axis_of
 
 ELEMENTWISE = {"X_grad", "dX", "OutputGradient", "Y", "output", "input_skip_bias_sum", "C"}
@@ -85,7 +86,8 @@ def test_outputs_may_be_written_over_inputs_where_the_contract_permits(
     types = {each.name: row[each.type] for each in (*operator.inputs, *operator.outputs)}
     inputs = sample(operator, row, example)
     if source not in inputs:  # one that is not given by default
-        inputs[source] = np.random.default_rng(1).standard_normal(inputs["X"].shape).astype(types[source])
+        shape = shape_of(next(each.shape for each in operator.inputs if each.name == source), example.axes)
+        inputs[source] = np.random.default_rng(1).standard_normal(shape).astype(types[source])
     expected = reference(name, inputs, example.attributes, row)
     out = {target: inputs[source]}
     if types[source] != types[target]:
@@ -151,7 +153,7 @@ def test_one_bad_element_reaches_exactly_what_its_formula_contains(
     name: str, operator: Operator, row: dict, example: Example, poison: float
 ) -> None:
     inputs = sample(operator, row, example)
-    upstream = "InputGradient" if name == "DmlBatchNormalizationGrad" else operator.inputs[0].name
+    upstream = "InputGradient" if name == "DmlBatchNormalizationGrad" else operator.data.name
     inputs[upstream].flat[inputs[upstream].size // 2] = poison
     result = run_any(name, **inputs, outputs=every_output(operator), **example.attributes)
     with np.errstate(invalid="ignore"):
@@ -194,7 +196,8 @@ def empties() -> Iterator[object]:
                     axes["numbers"] %= 2  # 2 C, or one more
                 if "words" in axes:
                     axes["words"] = 0  # of bits for each element
-                empty = Example(axes=axes, attributes=dict(example.attributes))
+                shapes = {each.name: shape_of(each.gives, axes) for each in operator.inputs if each.gives}
+                empty = Example(axes=axes, attributes={**example.attributes, **shapes})
                 for row, marks in rows(operator):
                     label = f"{name}-{'-'.join(row.values())}-{axis}-{place}"
                     yield pytest.param(name, operator, row, axis, empty, id=label, marks=marks)
@@ -211,6 +214,8 @@ NEVER_EMPTY = {
     "C_per_group": "which needs",
     "kernel": "needs at least 1 element",
     "numbers": "expected an odd number",
+    "q": "expected",
+    "sliced": "that of the slice",
     "out": "the forward convolution gives",
     "spatial": "the forward convolution has no output",
     "statistics": "expected 1 or",
@@ -237,7 +242,7 @@ def test_sums_over_nothing_are_zero_and_empty_arrays_stay_empty(
         if each.name in ("running_mean", "running_var"):
             share = 1.0 if name == "BatchNormalization" else 0.9  # the merge's go towards 0, as PyTorch's do
             np.testing.assert_array_equal(array, (inputs[str(each.like)] * np.float64(share)).astype(array.dtype))
-        elif array.shape != inputs[operator.inputs[0].name].shape:
+        elif array.shape != inputs[operator.data.name].shape:
             np.testing.assert_array_equal(array.astype(np.float32), 0)
 
 

@@ -51,6 +51,9 @@ def test_the_registry_has_these_operators() -> None:
         "DropoutGrad",
         "FakeQuantGrad",
         "FastGeluGrad",
+        "GatherElementsGrad",
+        "GatherGrad",
+        "GatherNDGrad",
         "GeluGrad",
         "GlobalAveragePoolGrad",
         "GroupNorm",
@@ -77,6 +80,7 @@ def test_the_registry_has_these_operators() -> None:
         "SkipGroupNorm",
         "SkipLayerNormalization",
         "SkipSimplifiedLayerNormalization",
+        "SliceGrad",
         "SoftmaxCrossEntropy",
         "SoftmaxCrossEntropyGrad",
         "SoftmaxCrossEntropyLoss",
@@ -185,7 +189,7 @@ def test_every_example_and_benchmark_fits_its_own_contract(name: str, provider: 
 SIZED_ALONE = [
     name
     for name, each in OPERATORS.items()
-    if each.family not in ("conv", "batch_norm", "pooling", "resize", "rotary_embedding")
+    if each.family not in ("conv", "batch_norm", "gather", "pooling", "resize", "rotary_embedding")
 ]
 """Operators whose families ask no more of sizes than the registry says."""
 

@@ -18,6 +18,19 @@ pytestmark = pytest.mark.thorough
 LENGTHS = (3, 17, 26, 40, 53, 70)
 AXES: dict[str, Callable[[int], Any]] = {
     "layer_norm": lambda n: {"rows": (2,), "columns": (n,)},
+    "gather": lambda n: {  # of each operator's axes those that it has
+        "before": (),
+        "V": 5,
+        "after": (n,),
+        "gathered": (4,),
+        "outer": (),
+        "K": 4,
+        "inner": (n,),
+        "batch": (),
+        "q": 1,
+        "indexed": (5,),
+        "slice": (n,),
+    },
     "softmax": lambda n: {"rows": (2,), "columns": (n,)},
     "cross_entropy": lambda n: {"N": 2, "C": n, "spatial": (), "rows": (2,)},
     "activation": lambda n: {"sizes": (2, n)},
@@ -30,7 +43,7 @@ AXES: dict[str, Callable[[int], Any]] = {
 BY_MATRIX_PRODUCTS = {"conv"}  # whose vector code is the BLAS library's
 BY_ELEMENTS = {"pooling", "resize"}  # an element's sum has one order, in vector code or not
 BY_BATCH_NORMS = {"group_norm"}  # each channel of each sample is one of a batch norm, whose kernels these are
-BY_NUMPY = {"BatchNormalizationMergeStatistics", "LinearCrossEntropy"}
+BY_NUMPY = {"BatchNormalizationMergeStatistics", "LinearCrossEntropy", "SliceGrad"}
 SMALL = [
     name
     for name, operator in gradkern.operators().items()
@@ -68,6 +81,7 @@ def test_bits_do_not_depend_on_where_arrays_lie(name: str, dtype: str) -> None:
         attributes |= {"count": 2 * length + 4} if name.endswith("FromSums") else {}
         axes = AXES[operator.family](length) | ({"numbers": 5} if name.endswith("Statistics") else {})
         example = Example(axes=axes, attributes=attributes)
+        attributes |= {each.name: shape_of(each.gives, axes) for each in operator.inputs if each.gives}
         inputs = inputs_of(operator, types, example, np.random.default_rng(length))
         shapes = {
             each.name: inputs[each.like].shape if each.like else shape_of(each.shape or (), example.axes)

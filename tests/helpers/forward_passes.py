@@ -357,12 +357,54 @@ def _rotary(inputs: Arrays, *, interleaved: int = 0, rotary_embedding_dim: int =
     )
 
 
+def _read(
+    inputs: Arrays, of: Callable[..., Array], upstream: str = "dY", output: str = "dX", **more: Any
+) -> ForwardPass:
+    """Of operators that copy elements of their input."""
+    data, indices = np.random.default_rng(3).standard_normal(more.pop("shape")), inputs.get("indices")
+    return ForwardPass(
+        lambda p: of(p["data"], indices, **more), {"data": data}, {"data": output}, _exact(inputs[upstream])
+    )
+
+
+def _gather(data: Array, indices: Any, axis: int = 0, padding_idx: int | None = None) -> Array:
+    """What is read at padding_idx is a constant."""
+    found = np.take(data, indices, axis, mode="wrap")
+    if padding_idx is None:
+        return found
+    size, first = data.shape[axis], axis % data.ndim
+    padding = (indices % size == padding_idx % size).reshape((*indices.shape, *[1] * (data.ndim - 1 - first)))
+    return np.where(padding, 0.0, found)
+
+
+def _gather_elements(data: Array, indices: Array, axis: int = 0) -> Array:
+    places: list[Any] = [*np.indices(indices.shape)]
+    places[axis] = indices
+    return data[tuple(places)]
+
+
+def _gather_nd(data: Array, indices: Array, batch_dims: int = 0) -> Array:
+    batch = np.indices(indices.shape[:-1])[:batch_dims]
+    return data[(*batch, *np.moveaxis(indices, -1, 0))]
+
+
+def _slice(data: Array, _: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Array:
+    cut = [slice(None)] * data.ndim
+    for n, axis in enumerate(range(len(starts)) if axes is None else axes):
+        cut[axis] = slice(starts[n], ends[n], steps[n] if steps else 1)
+    return data[tuple(cut)]
+
+
 FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attributes)
     "MaxPoolGrad": _max_pool_grad,
     "AveragePoolGrad": _average_pool_grad,
     "GlobalAveragePoolGrad": partial(_along_axes, matrix=_adaptive_matrix),
     "AdaptiveAveragePoolGrad": partial(_along_axes, matrix=_adaptive_matrix),
     "ResizeGrad": partial(_along_axes, matrix=forward.resize_matrix),
+    "GatherGrad": partial(_read, of=_gather),
+    "GatherElementsGrad": partial(_read, of=_gather_elements),
+    "GatherNDGrad": partial(_read, of=_gather_nd, upstream="update", output="output"),
+    "SliceGrad": partial(_read, of=_slice),
     "BatchNormalizationGrad": _batch_norm,
     "BatchNormalizationGradSums": _batch_norm_sums,
     "BatchNormalizationGradFromSums": _batch_norm_from_sums,

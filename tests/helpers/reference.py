@@ -864,6 +864,53 @@ def _resize_grad(dY: Array, X: Array | None = None, *, input_size: Sequence[int]
     return _along_axes(dY, input_size, lambda axis, size, outputs: resize_matrix(axis, size, outputs, **attributes))
 
 
+def _gather(
+    indices: Array,
+    dY: Array,
+    accumulator: Array | None = None,
+    *,
+    shape: Sequence[int],
+    axis: int = 0,
+    padding_idx: int | None = None,
+) -> Gradients:
+    before = np.zeros(shape) if accumulator is None else accumulator
+    dX, rows = before.copy(), list[Any]([slice(None)] * (axis % len(shape)))
+    at: Any = (*rows, indices.astype(int))
+    np.add.at(dX, at, dY)
+    if padding_idx is not None:
+        dX[(*rows, padding_idx)] = before[(*rows, padding_idx)]
+    return {"dX": dX}
+
+
+def _gather_elements(dY: Array, indices: Array, *, shape: Sequence[int], axis: int = 0) -> Gradients:
+    dX, places = np.zeros(shape), list[Any](np.indices(indices.shape))
+    places[axis] = indices.astype(int)
+    np.add.at(dX, tuple(places), dY)
+    return {"dX": dX}
+
+
+def _gather_nd(indices: Array, update: Array, *, shape: Sequence[int], batch_dims: int = 0) -> Gradients:
+    output, batch = np.zeros(shape), np.indices(indices.shape[:-1])[:batch_dims]
+    np.add.at(output, (*batch, *np.moveaxis(indices.astype(int), -1, 0)), update)
+    return {"output": output}
+
+
+def _slice(
+    dY: Array,
+    *,
+    shape: Sequence[int],
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+) -> Gradients:
+    dX, cut = np.zeros(shape), [slice(None)] * len(shape)
+    for n, axis in enumerate(range(len(starts)) if axes is None else axes):
+        cut[axis] = slice(starts[n], ends[n], steps[n] if steps else 1)
+    dX[tuple(cut)] = dY
+    return {"dX": dX}
+
+
 FORMULAS: dict[str, Callable[..., Gradients]] = {
     "MaxPool": _max_pool,
     "MaxPoolGrad": _max_pool_grad,
@@ -871,6 +918,10 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "GlobalAveragePoolGrad": _adaptive_pool_grad,
     "AdaptiveAveragePoolGrad": _adaptive_pool_grad,
     "ResizeGrad": _resize_grad,
+    "GatherGrad": _gather,
+    "GatherElementsGrad": _gather_elements,
+    "GatherNDGrad": _gather_nd,
+    "SliceGrad": _slice,
     "LinearCrossEntropy": _linear_cross_entropy,
     "SoftmaxCrossEntropyLoss": _loss,
     "SoftmaxCrossEntropyLossInternal": _loss,

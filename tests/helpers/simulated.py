@@ -486,6 +486,18 @@ def shuffle_down(value: Any, lanes: int) -> Any:
 shuffle_down_double = shuffle_down
 
 
+def matching(value: int) -> int:
+    return sum(1 << lane for lane, other in _exchanged(int(value)).items() if other == int(value))
+
+
+def lanes_before(lanes: int) -> np.int32:
+    return set_bits(int(lanes) & ((1 << _launch.running.thread_id % 32) - 1))
+
+
+def set_bits(value: int) -> np.int32:
+    return np.int32(int(value).bit_count())
+
+
 def inverse_root_approximate(value: Any) -> Any:
     return np.float32(1) / np.sqrt(np.float32(value))
 

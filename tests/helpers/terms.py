@@ -19,7 +19,8 @@ __all__ = ["terms"]
 
 def terms(operator: str, inputs: Mapping[str, ArrayLike], attributes: Mapping[str, Any] | None = None) -> Gradients:
     """For every output of `operator`, by contract name, the sum of its terms' absolute values."""
-    wide = {name: np.abs(np.asarray(value).astype(np.float64)) for name, value in inputs.items()}
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    wide = {name: each if each.dtype.kind == "i" else np.abs(each.astype(np.float64)) for name, each in arrays.items()}
     with np.errstate(all="ignore"):
         return _TERMS[operator](**wide, **(attributes or {}))
 
@@ -149,6 +150,7 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     "LogSoftmaxGrad_13": _log_softmax_13,
     "GroupNormGrad": _group_norm,
     "RotaryEmbeddingGrad": _rotary,
+    **{name: FORMULAS[name] for name in ("GatherGrad", "GatherElementsGrad", "GatherNDGrad", "SliceGrad")},
     **dict.fromkeys(("GeluGrad", "FastGeluGrad", "QuickGeluGrad", "ReluGrad"), _activation),
     **{name: FORMULAS[name] for name in ("DropoutGrad", "BitmaskDropoutGrad", "FakeQuantGrad")},
     "SoftmaxDropoutGrad": _softmax_dropout,

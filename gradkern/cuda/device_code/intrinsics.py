@@ -661,6 +661,17 @@ shuffle_down_double = _ptx(
     " shfl.sync.down.b32 h, h, $2, 0x1f, 0xffffffff; mov.b64 $0, {l, h}; }",
 )
 
+# The lanes of the warp with this value, as bits; how many of such are this one's predecessors, and how many there are.
+matching = _ptx("matching", "int32", "int32", "match.any.sync.b32 $0, $1, 0xffffffff;")
+lanes_before = _ptx(
+    "lanes_before",
+    "int32",
+    "int32",
+    "{ .reg .b32 m; mov.u32 m, %lanemask_lt; and.b32 m, m, $1; popc.b32 $0, m; }",
+    pure=True,
+)
+set_bits = _ptx("set_bits", "int32", "int32", "popc.b32 $0, $1;", pure=True)
+
 # The value itself, opaque to the compiler: a loop whose counter passes through it is not unrolled. For loops outside
 # the hot path: a cold launch waits for its instructions to come from memory.
 opaque = _ptx("opaque", "int32", "int32", "mov.b32 $0, $1;")

@@ -1,0 +1,151 @@
+"""How the kernels of the segment block run: the sort of the keys, and the sums of rows with equal keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradkern.cuda.device_code.columns import ITEMSIZE
+
+__all__ = [
+    "COUNT_ARGUMENTS",
+    "MOST",
+    "SCATTER_ARGUMENTS",
+    "SUMS_ARGUMENTS",
+    "KeyTypes",
+    "SortConfig",
+    "SumsConfig",
+    "SumsTypes",
+    "piece_of",
+    "sort_config",
+    "sums_config",
+]
+
+MOST = 8  # dimensions, and indices of an element, that a key is made of
+_NUMBERS = tuple(f"{name}_{n}" for name in ("size", "stride", "bound", "step") for n in range(MOST))
+COUNT_ARGUMENTS = ("indices", "keys", "counts", "count", "tile", "shift", "rows", "dropped", *_NUMBERS)
+SCATTER_ARGUMENTS = ("keys", "positions", "keys_to", "positions_to", "counts", "count", "tile", "shift")
+SUMS_ARGUMENTS = (
+    "keys", "positions", "source", "target", "heads", "tails", "count", "piece", "pieces", "rows", "columns",
+    "column_blocks", "items", "item_blocks", "all_rows", "tile",
+)  # fmt: skip
+_VECTOR = 16  # bytes of one access, at most
+_LEAST_PIECE = 64
+_LEAST_BITS, _MOST_BITS = 8, 10
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTypes:
+    """What the kernel that makes the keys is compiled for, besides its config.
+
+    indices     int32 or int64
+    dimensions  of an element's place that are part of its key
+    each        indices of an element
+    long        a key needs more than 31 bits
+    """
+
+    indices: str
+    dimensions: int
+    each: int
+    long: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SumsTypes:
+    """What the kernels of sums are compiled for, besides their config.
+
+    data        the type of the rows
+    long        a key needs more than 31 bits
+    accumulate  sums are added to the rows that are there
+    """
+
+    data: str
+    long: bool
+    accumulate: bool
+    native_bfloat16: bool = True  # compute capability 8.0 and newer convert to bfloat16 themselves
+
+    @property
+    def compute(self) -> str:
+        """The type of sums."""
+        return "float64" if self.data == "float64" else "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class SortConfig:
+    """One pass of the sort, by `bits` bits of the keys. `steps` keys of a thread are in flight at once."""
+
+    bits: int
+    threads: int = 256
+    steps: int = 8
+    blocks_per_processor: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.bits}_bits"
+
+    @property
+    def digits(self) -> int:
+        return 1 << self.bits
+
+    @property
+    def warps(self) -> int:
+        return self.threads // 32
+
+    @property
+    def shared_bytes(self) -> int:
+        """A counter of each digit for each warp, one more for lanes without a key; a word of each thread."""
+        return 4 * (self.warps * (self.digits + 1) + self.threads)
+
+    @property
+    def tile(self) -> int:
+        """The least number of keys of a block."""
+        return self.threads * self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class SumsConfig:
+    """width: elements of a vector; lanes: threads side by side along a row; unroll: rows in flight at once."""
+
+    width: int
+    lanes: int
+    unroll: int = 8
+    threads: int = 256
+    blocks_per_processor: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.groups}x{self.lanes}x{self.width}"
+
+    @property
+    def groups(self) -> int:
+        """Of threads, each with a row at a time."""
+        return self.threads // self.lanes
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * self.threads  # which rows of a tile have a sum
+
+
+def sort_config(rows: int) -> tuple[SortConfig, int]:
+    """For keys from 0 to `rows`: the config of a pass, and how many passes."""
+    bits = rows.bit_length()
+    passes = -(-bits // _MOST_BITS)
+    return SortConfig(max(_LEAST_BITS, -(-bits // passes))), passes
+
+
+def sums_config(data: str, columns: int, alignment: int) -> SumsConfig:
+    """For rows of so many columns, of arrays of this least alignment in bytes: vectors as wide as all rows allow."""
+    item = ITEMSIZE[data]
+    row = columns * item
+    width = max(1, min(alignment, _VECTOR, row & -row) // item)
+    lanes = 1
+    while lanes < 256 and lanes * width < columns:
+        lanes *= 2
+    return SumsConfig(width, lanes)
+
+
+def piece_of(count: int) -> int:
+    """Rows of a piece of the sorted list, so that there are no more pieces than rows of a piece: a power of 2."""
+    piece = _LEAST_PIECE
+    while piece * piece < count:
+        piece *= 2
+    return piece

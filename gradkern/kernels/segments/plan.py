@@ -1,0 +1,204 @@
+"""From a call to the launches of the segment block: the sort of the keys, the sums of rows, the parts of long ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from gradkern.call import Call, Refusal
+from gradkern.cuda.device import Device, activate, check, in_turn
+from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
+from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
+from gradkern.cuda.launch import Launch, kernel_of, named
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+from gradkern.cuda.scratch import scratch
+from gradkern.kernels.segments.config import (
+    COUNT_ARGUMENTS,
+    MOST,
+    SCATTER_ARGUMENTS,
+    SUMS_ARGUMENTS,
+    KeyTypes,
+    SumsTypes,
+    piece_of,
+    sort_config,
+    sums_config,
+)
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
+
+__all__ = ["Keys", "SegmentsPlan", "segments_plan"]
+
+_BLOCK = "gradkern.kernels.segments"
+_MOST_BLOCKS = 128  # of a pass of the sort: each block reads the counts of all
+_MOST_COUNT = 1 << 30
+_WIDE = 512  # bytes of a row, from which on zeros are written only where there is no sum
+_ZEROS = 64 * 1024  # bytes of a block that writes zeros, at least where rows are not longer
+_OWN = ("keys", "keys_to", "positions", "positions_to", "counts", "heads", "tails")
+"""Names of what is in scratch memory."""
+
+
+class Keys(NamedTuple):
+    """How the key of an element is made, the number of its row: of its place in a C-ordered array of `sizes`, the sum
+    of its coordinates times `strides`; of its indices, each in [-bound, bound), their sum times `steps`. Elements with
+    another index, or with the key `dropped`, are of no row.
+    """
+
+    sizes: Sequence[int]
+    strides: Sequence[int]
+    bounds: Sequence[int]
+    steps: Sequence[int]
+    dropped: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsPlan:
+    """Launches in turn, each with the places of its addresses among inputs, outputs and scratch memory.
+
+    offsets  of what is in scratch memory
+    cleared  bytes of the output that are set to zero first
+    """
+
+    kernel: str
+    scratch: int
+    launches: tuple[Launch, ...]
+    places: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+    device: Device
+    cleared: int
+
+    @property
+    def REPEATABLE(self) -> bool:
+        return not self.cleared
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        _, buffer = scratch(self.device, stream, self.scratch)
+        values = (*inputs, *outputs, *[buffer + offset for offset in self.offsets])
+        with in_turn:
+            if self.cleared:
+                with activate(self.device):
+                    check(driver.cuMemsetD8Async(outputs[0], 0, self.cleared, stream), "writing zeros")
+            for launch, places in zip(self.launches, self.places, strict=True):
+                launch([values[place] for place in places], stream)
+
+
+def segments_plan(
+    call: Call, builder: str, source: str, keys: Keys, count: int, rows: int, columns: int
+) -> SegmentsPlan | EmptyPlan:
+    """The plan of a call whose only output is made of `rows` rows of `columns` elements, perhaps for each of several
+    arrays: a row is the sum of those rows of `source` whose keys are its number. `count` keys are made of the input
+    `indices`. The output may be an input's own array: the sums are added to it.
+
+    builder: "module:function" of (SortConfig, KeyTypes) that calls count_kernel
+    """
+    device, (target,) = device_of(call), call.outputs.values()
+    accumulate = bool(call.in_place)
+    if count == 0 or target.size == 0:
+        return EmptyPlan("empty", 0, device, (0 if accumulate else target.nbytes,))
+    for name, tensor in {**call.inputs, **call.outputs}.items():
+        require_flat(name, tensor)
+    if count > _MOST_COUNT or max(len(keys.sizes), len(keys.bounds)) > MOST:
+        raise Refusal(
+            f"indices: {count} of {len(keys.bounds)} numbers, in {len(keys.sizes)} dimensions, are more than the "
+            f"{_MOST_COUNT} of {MOST} in {MOST} of its kernels"
+        )
+    data = call.inputs[source]
+    long = rows >= (1 << 31) - 1
+    of_keys = KeyTypes(call.inputs["indices"].dtype.name, len(keys.sizes), len(keys.bounds), long)
+    of_sums = SumsTypes(data.dtype.name, long, accumulate, device.capability >= (8, 0))
+    made = _Launches(call, device, count, long)
+    made.sort(builder, of_keys, keys, rows)
+    name = made.sums(source, of_sums, rows, columns, min(data.alignment, target.alignment))
+    return made.plan(name)
+
+
+class _Launches:
+    """The launches of a call, and the scratch memory that they share."""
+
+    def __init__(self, call: Call, device: Device, count: int, long: bool) -> None:
+        self._call, self._device, self._count, self._long = call, device, count, long
+        self._names = [*call.inputs, *call.outputs, *_OWN]
+        self._bytes = dict.fromkeys(_OWN, 4 * count)
+        self._bytes |= dict.fromkeys(("keys", "keys_to"), (8 if long else 4) * count)
+        self._made: list[tuple[Launch, tuple[int, ...]]] = []
+        self._sorted = ("keys", "positions")
+        self._cleared = 0
+
+    def _add(
+        self, words: Sequence[str], builder: str, config: Any, constants: Sequence[Any], grid: int,
+        arguments: Sequence[str], numbers: dict[str, int], given: dict[str, str],
+    ) -> None:  # fmt: skip
+        """A launch. given: of the kernel's names of addresses, the call's or those of scratch memory."""
+        kernel = kernel_of(
+            self._device, builder, config, *constants, name=kernel_name("segments", *words, config.name),
+            arguments=len(arguments), threads=config.threads, shared_bytes=config.shared_bytes,
+        )  # fmt: skip
+        launch = Launch(kernel, grid, config.threads, *named(arguments, numbers, list(given)))
+        self._made.append((launch, tuple(self._names.index(each) for each in given.values())))
+
+    def sort(self, builder: str, types: KeyTypes, keys: Keys, rows: int) -> None:
+        config, passes = sort_config(rows)
+        tile = round_up(max(config.tile, -(-self._count // _MOST_BLOCKS)), config.tile)
+        blocks = -(-self._count // tile)
+        self._bytes["counts"] = 4 * blocks * config.digits
+        numbers = {"count": self._count, "tile": tile, "rows": rows, "dropped": keys.dropped}
+        for name, values in zip(("size", "stride", "bound", "step"), keys[:4], strict=True):
+            numbers |= {f"{name}_{n}": value for n, value in enumerate(values)}
+        held, to = ("keys", "positions"), ("keys_to", "positions_to")
+        for n in range(passes):
+            numbers["shift"] = n * config.bits
+            count = {"keys": held[0], "counts": "counts"}
+            if n == 0:
+                count["indices"] = "indices"
+            made, of = (builder, types) if n == 0 else (f"{_BLOCK}.sort:build_count", self._long)
+            self._add(["count"], made, config, [of], blocks, COUNT_ARGUMENTS, numbers, count)
+            places = {"keys": held[0], "positions": held[1], "keys_to": to[0], "positions_to": to[1]}
+            scatter, constants = f"{_BLOCK}.sort:build_scatter", [self._long, n == 0]
+            given = {**places, "counts": "counts"}
+            self._add(["scatter"], scatter, config, constants, blocks, SCATTER_ARGUMENTS, numbers, given)
+            held, to = to, held
+        self._sorted = held
+
+    def sums(self, source: str, types: SumsTypes, rows: int, columns: int, alignment: int) -> str:
+        """The name of the config."""
+        (target,) = self._call.outputs
+        config = sums_config(types.data, columns, alignment)
+        all_rows = self._call.outputs[target].size // columns
+        row = columns * ITEMSIZE[types.data]
+        piece = piece_of(self._count)
+        pieces = -(-self._count // piece)
+        column_blocks = -(-columns // (config.lanes * config.width))
+        items = all_rows // rows * pieces * column_blocks
+        item_blocks, tile = -(-items // config.groups), max(1, min(config.threads, _ZEROS // row))
+        zero_blocks = 0
+        if row >= _WIDE and not types.accumulate:
+            zero_blocks = -(-all_rows // tile)
+        elif not types.accumulate:
+            self._cleared = self._call.outputs[target].nbytes
+        if max(items, item_blocks + zero_blocks) >= 1 << 31:
+            raise Refusal(f"{source}: {items} pieces of rows, or {zero_blocks} tiles, are more than a launch can have")
+        parts = ITEMSIZE[types.compute] * columns * pieces * (all_rows // rows) * (pieces > 1)
+        self._bytes |= {"heads": parts, "tails": parts}
+        numbers = {
+            "count": self._count, "piece": piece, "pieces": pieces, "rows": rows, "columns": columns,
+            "column_blocks": column_blocks, "items": items, "item_blocks": item_blocks, "all_rows": all_rows,
+            "tile": tile,
+        }  # fmt: skip
+        keys, positions = self._sorted
+        given = {"keys": keys, "positions": positions, "source": source, "target": target}
+        given |= {"heads": "heads", "tails": "tails"}
+        steps = [("sums", item_blocks + zero_blocks)] + [("parts", item_blocks)] * (pieces > 1)
+        for what, grid in steps:
+            builder = f"{_BLOCK}.kernel:build_{what}"
+            self._add([what, types.data], builder, config, [types], grid, SUMS_ARGUMENTS, numbers, given)
+        return config.name
+
+    def plan(self, name: str) -> SegmentsPlan:
+        offsets, size = list[int](), 0
+        for each in _OWN:
+            offsets.append(size)
+            size += round_up(self._bytes[each], 256)
+        launches, places = zip(*self._made, strict=True)
+        kernel = f"{operator_words(self._call.operator)}_{name}"
+        return SegmentsPlan(kernel, size, launches, places, tuple(offsets), self._device, self._cleared)

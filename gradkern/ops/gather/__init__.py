@@ -1,0 +1,74 @@
+"""The gradients of gathers and slices: dX is 0, and each element of dY is added where the forward pass read it.
+
+    GatherGrad          dX[.., indices[k], ..] += dY[.., k, ..]
+    GatherElementsGrad  dX[i][indices[i][j][k]][k] += dY[i][j][k], here along axis 1
+    GatherNDGrad        output[indices[k]] += update[k], for each of the batch's dimensions by itself
+    SliceGrad           dX[start + step k] = dY[k] along each of the axes
+
+Indices count from either end: -1 and the last one are the same. Sums are float32 (float64 for float64), in an order
+that depends on the indices alone, and rounded once: the same call gives the same bits every time. GatherGrad with an
+accumulator adds its sums to what is there, with one rounding, and writes no other row.
+
+An index out of range is a DataError on the CPU. On a GPU, where nothing waits for the data, its part of dY is added to
+nothing, as if its element were not there: the rest of dX is what it would be without it.
+
+Source: ONNX Runtime Training, com.microsoft 1, CUDA kernels of these names. Beyond them: float64, int32 indices in
+GatherNDGrad, the accumulator, padding_idx. They add with atomics, or several times to rows of 16 bits, and lose
+updates where an index and its negative twin meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from gradkern.errors import AttributeValueError, DataError, ShapeError
+
+__all__ = ["resolve"]
+
+
+def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
+    """The attributes; of SliceGrad starts, ends and steps for every dimension, all in bounds.
+
+    Raises ShapeError for indices of GatherElementsGrad with a dimension longer than that of the data, and for a dY of
+    SliceGrad that is no such slice; AttributeValueError for a padding_idx out of range; DataError for axes or steps.
+    """
+    if "padding_idx" in attributes:
+        padding, size = attributes["padding_idx"], axes["V"]
+        if padding is not None and not -size <= padding < size:
+            raise AttributeValueError(f"attribute padding_idx is {padding}; expected {-size} to {size - 1}")
+    elif "outer" in axes:
+        for name, data in (("outer", "before"), ("inner", "after")):
+            if any(one > other for one, other in zip(axes[name], axes[data], strict=True)):
+                raise ShapeError(
+                    f"input indices has {name} dimensions {axes[name]}; expected at most {axes[data]}, those of input "
+                    "shape"
+                )
+    elif "sliced" in axes:
+        return _slices(axes, attributes)
+    return attributes
+
+
+def _slices(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    shape, sliced = axes["data"], axes["sliced"]
+    rank, number = len(shape), len(attributes["starts"])
+    cut, steps = attributes.get("axes"), attributes.get("steps")
+    cut, steps = range(number) if cut is None else cut, (1,) * number if steps is None else steps
+    if not all(-rank <= axis < rank for axis in cut) or len({axis % rank for axis in cut}) < number:
+        raise DataError(f"input axes is {tuple(cut)}; expected different ones from {-rank} to {rank - 1}")
+    if 0 in steps:
+        raise DataError(f"input steps is {tuple(steps)}; expected none to be 0")
+    every = [slice(None)] * rank
+    for axis, start, end, step in zip(cut, attributes["starts"], attributes["ends"], steps, strict=True):
+        every[axis] = slice(start, end, step)
+    ranges = [range(*each.indices(size)) for each, size in zip(every, shape, strict=True)]
+    expected = tuple(map(len, ranges))
+    if sliced != expected:
+        raise ShapeError(f"input dY has shape {sliced}; expected {expected}, that of the slice")
+    return {
+        **attributes,
+        "starts": tuple(each.start for each in ranges),
+        "ends": tuple(each.stop for each in ranges),
+        "axes": tuple(range(rank)),
+        "steps": tuple(each.step for each in ranges),
+    }

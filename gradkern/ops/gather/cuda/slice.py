@@ -1,0 +1,53 @@
+"""The gradient of a slice on a GPU: zeros, and a copy with strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from gradkern.call import Call, Tensor
+from gradkern.cuda.contiguous import copy_launch
+from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.launch import Launch
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+
+driver: Any = import_module("cuda.bindings.driver")  # it has no types
+
+__all__ = ["SlicePlan", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePlan:
+    """zeros: bytes that are set to 0 before. offset: of the first element of dX that is copied to, in bytes."""
+
+    kernel: str
+    launch: Launch
+    device: Device
+    zeros: int
+    offset: int
+    scratch: int = 0
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return (self.launch,)
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        if self.zeros:
+            with activate(self.device):
+                check(driver.cuMemsetD8Async(outputs[0], 0, self.zeros, stream), "writing zeros")
+        self.launch((inputs[0], outputs[0] + self.offset), stream)
+
+
+def plan(call: Call) -> SlicePlan | EmptyPlan:
+    dY, dX = call.inputs["dY"], call.outputs["dX"]
+    device = device_of(call)
+    if dY.size == 0:
+        return EmptyPlan("empty", 0, device, (dX.nbytes,))
+    require_flat("dX", dX)
+    starts, steps = call.attributes["starts"], call.attributes["steps"]
+    offset = sum(start * stride for start, stride in zip(starts, dX.strides, strict=True))
+    strides = tuple(step * stride for step, stride in zip(steps, dX.strides, strict=True))
+    alignment = min(dX.alignment, offset & -offset) if offset else dX.alignment
+    launch = copy_launch(dY, Tensor(dX.dtype, dY.shape, strides, alignment), device)
+    return SlicePlan("slice_grad_copy", launch, device, dX.nbytes if dY.size < dX.size else 0, offset)
