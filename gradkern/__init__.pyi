@@ -88,6 +88,8 @@ _BiasGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _BitmaskDropoutGradOutput: TypeAlias = Literal["dx"]
 _ConvOutput: TypeAlias = Literal["Y"]
 _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
+_ConvTransposeOutput: TypeAlias = Literal["Y"]
+_ConvTransposeGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _CrossEntropyOutput: TypeAlias = Literal["loss", "dX", "row_loss", "entropy"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
 _DropoutGradOutput: TypeAlias = Literal["dx"]
@@ -294,6 +296,22 @@ class _ConvGradPlan(Prepared):
     def __call__(
         self, dY: _T, X: _T, W: _T, *, out: Mapping[_ConvGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.ConvGrad[_T]: ...
+
+class _ConvTransposePlan(Prepared):
+    def __call__(
+        self,
+        X: _T,
+        W: _T,
+        B: _T | None = None,
+        *,
+        out: Mapping[_ConvTransposeOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.ConvTranspose[_T]: ...
+
+class _ConvTransposeGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, X: _T, W: _T, *, out: Mapping[_ConvTransposeGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.ConvTransposeGrad[_T]: ...
 
 class _CrossEntropyPlan(Prepared):
     def __call__(
@@ -783,6 +801,8 @@ class _BiasGeluGrad_dX_takes_dY_X_B: ...
 class _BitmaskDropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode: ...
 class _Conv_takes_X_W_and_perhaps_B: ...
 class _ConvGrad_takes_dY_X_W: ...
+class _ConvTranspose_takes_X_W_and_perhaps_B: ...
+class _ConvTransposeGrad_takes_dY_X_W: ...
 class _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY: ...
 class _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
 class _DropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode: ...
@@ -1346,6 +1366,91 @@ def run(
       kernel_shape: extent of the kernel; must agree with W, whose extent is the default
       pads: zeros before each spatial dimension then after each; 0 by default
       strides: step of the kernel
+
+    Returns
+      dX: gradient of X
+      dW: gradient of W
+      dB: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["ConvTranspose"],
+    X: _T,
+    W: _T,
+    B: _T | None = None,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    outputs: _ConvTransposeOutput | Iterable[_ConvTransposeOutput] | None = None,
+    out: Mapping[_ConvTransposeOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.ConvTranspose[_T]:
+    """Transposed convolution in one to three dimensions, grouped, strided, dilated and padded, with a bias.
+
+      X: input
+      W: weights
+      B: bias of each output channel; on a GPU 16-bit types are rounded once before it is added
+      auto_pad: how pads are found
+      dilations: distance between the taps of the kernel
+      group: groups the channels are divided into
+      kernel_shape: extent of the kernel; must agree with W, whose extent is the default
+      strides: step of the kernel
+      pads: what is cut off before each spatial dimension of the output then after each; 0 by default
+      output_padding: how much longer each spatial dimension of the output is at its end
+      output_shape: spatial dimensions of the output; pads then follow from them
+
+    Returns
+      Y: the elements of X times the weights, added up where their windows meet, and the bias
+    """
+
+@overload
+def run(
+    op: Literal["ConvTransposeGrad"],
+    dY: _T,
+    X: _T,
+    W: _T,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    outputs: _ConvTransposeGradOutput | Iterable[_ConvTransposeGradOutput] | None = None,
+    out: Mapping[_ConvTransposeGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.ConvTransposeGrad[_T]:
+    """Gradient of transposed convolution in one to three dimensions, grouped, strided, dilated and padded as ONNX
+    ConvTranspose.
+
+      dY: gradient of the output
+      X: input of the forward pass
+      W: weights
+      auto_pad: how pads are found
+      dilations: distance between the taps of the kernel
+      group: groups the channels are divided into
+      kernel_shape: extent of the kernel; must agree with W, whose extent is the default
+      strides: step of the kernel
+      pads: what is cut off before each spatial dimension of the output then after each; 0 by default
+      output_padding: how much longer each spatial dimension of the output is at its end
+      output_shape: spatial dimensions of the output; pads then follow from them
 
     Returns
       dX: gradient of X
@@ -2976,6 +3081,14 @@ def run(op: Literal["Conv"], input: _Conv_takes_X_W_and_perhaps_B, /, *inputs: A
 def run(op: Literal["ConvGrad"], input: _ConvGrad_takes_dY_X_W, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(
+    op: Literal["ConvTranspose"], input: _ConvTranspose_takes_X_W_and_perhaps_B, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(
+    op: Literal["ConvTransposeGrad"], input: _ConvTransposeGrad_takes_dY_X_W, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(
     op: Literal["CrossEntropy"],
     input: _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY,
     /,
@@ -3562,6 +3675,56 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _ConvGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["ConvTranspose"],
+    X: _Array,
+    W: _Array,
+    B: _Array | None = None,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    outputs: _ConvTransposeOutput | Iterable[_ConvTransposeOutput] | None = None,
+    out: Mapping[_ConvTransposeOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _ConvTransposePlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["ConvTransposeGrad"],
+    dY: _Array,
+    X: _Array,
+    W: _Array,
+    *,
+    auto_pad: Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"] = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    outputs: _ConvTransposeGradOutput | Iterable[_ConvTransposeGradOutput] | None = None,
+    out: Mapping[_ConvTransposeGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _ConvTransposeGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -4607,6 +4770,14 @@ def prepare(
 def prepare(op: Literal["Conv"], input: _Conv_takes_X_W_and_perhaps_B, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
 def prepare(op: Literal["ConvGrad"], input: _ConvGrad_takes_dY_X_W, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["ConvTranspose"], input: _ConvTranspose_takes_X_W_and_perhaps_B, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["ConvTransposeGrad"], input: _ConvTransposeGrad_takes_dY_X_W, /, *inputs: Any, **named: Any
+) -> Prepared: ...
 @overload
 def prepare(
     op: Literal["CrossEntropy"],

@@ -163,6 +163,22 @@ class ConvGrad(NamedTuple, Generic[_T]):
     dB: _T | Any
     """gradient of the bias"""
 
+class ConvTranspose(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """the elements of X times the weights, added up where their windows meet, and the bias"""
+
+class ConvTransposeGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dX: _T | Any
+    """gradient of X"""
+    dW: _T | Any
+    """gradient of W"""
+    dB: _T | Any
+    """gradient of the bias"""
+
 class CrossEntropy(NamedTuple, Generic[_U, _T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 

@@ -34,6 +34,7 @@ ONNX_GROUP = {**GROUP, "gamma": "scale", "beta": "bias"}
 INSTANCE = {**GROUP, "X": "input", "gamma": "scale", "beta": "B"}
 OF_GROUP = {"X": "dX", "gamma": "dgamma", "beta": "dbeta"}
 BATCH = {name: name for name in ("X", "saved_mean", "saved_inv_std")} | {"Scale": "scale"}
+CONV = ({"X": "X", "W": "W"}, {"X": "dX", "W": "dW", "B": "dB"})
 LOSS = {"log_prob": "log_prob", "label": "labels", "weight": "weights"}
 ROW_LOSS = {"log_prob": "log_prob", "label": "label", "weight": "weight"}
 DENSE_LOSS = {"log_prob": "log_prob", "label": "label"}
@@ -47,7 +48,8 @@ PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
         {"X": "X_grad", "scale": "scale_grad"},
     ),
     ("BatchNormalization", "BatchNormalizationGrad"): (BATCH, {"X": "dX", "scale": "dScale", "B": "dBias"}),
-    ("Conv", "ConvGrad"): ({"X": "X", "W": "W"}, {"X": "dX", "W": "dW", "B": "dB"}),
+    ("Conv", "ConvGrad"): CONV,
+    ("ConvTranspose", "ConvTransposeGrad"): CONV,
     ("SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossGrad"): (LOSS, {"scores": "d_logits"}),
     ("SoftmaxCrossEntropyLossInternal", "SoftmaxCrossEntropyLossInternalGrad"): (LOSS, {"scores": "d_logits"}),
     ("SparseSoftmaxCrossEntropy", "SparseSoftmaxCrossEntropyGrad"): (ROW_LOSS, {"logits": "d_logits"}),

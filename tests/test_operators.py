@@ -19,7 +19,7 @@ from gradkern.contract.schema import Example, Operator, axis_of
 
 ELEMENTWISE = {"X_grad", "dX", "OutputGradient", "Y", "output", "input_skip_bias_sum", "C"}
 """The outputs whose single elements have a bound too, where the operator is a norm or GELU."""
-PRODUCTS = {"ConvGrad", "LinearCrossEntropy"}
+PRODUCTS = {"ConvGrad", "ConvTransposeGrad", "LinearCrossEntropy"}
 """Their dX is a matrix product. An element in which terms cancel is as far off as rounding of its terms, such as
 the logits': it has no bound relative to the row's largest.
 """
@@ -186,12 +186,16 @@ def empties() -> Iterator[object]:
                 continue
             if axis == "C" and name.endswith("MergeStatistics"):  # without channels there still are elements
                 continue
+            if axis == "C" and name.startswith("ConvTranspose"):  # without them Y is the bias, and dB as it was
+                continue
             for place, zero in zeros(size):
                 axes: dict[str, Any] = {**example.axes, axis: zero}
                 for each, contract in operator.axes.items():
                     if contract.broadcasts_to == axis:
                         pairs = zip(axes[axis], axes[each], strict=True)
                         axes[each] = tuple(0 if whole == 0 and part != 1 else part for whole, part in pairs)
+                    if (contract.equals or "").startswith(f"{axis}*"):
+                        axes[each] = 0
                 if axis == "C" and "numbers" in axes:
                     axes["numbers"] %= 2  # 2 C, or one more
                 if "words" in axes:
@@ -212,12 +216,13 @@ NEVER_EMPTY = {
     "C": "which needs",
     "G": "which is groups",
     "C_per_group": "which needs",
+    "M": "which is M_per_group",
     "kernel": "needs at least 1 element",
     "numbers": "expected an odd number",
     "q": "expected",
     "sliced": "that of the slice",
-    "out": "the forward convolution gives",
-    "spatial": "the forward convolution has no output",
+    "out": "the forward (transposed )?convolution gives",
+    "spatial": "the forward convolution has no output|every axis of it needs at least 1 element",
     "statistics": "expected 1 or",
 }
 """Axes of which there cannot be zero, in some operator, while the others are as they were, and what its error says."""

@@ -127,10 +127,12 @@ def _in_turn(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str
 
 def _flops(name: str, call: Any) -> int:
     """Multiplications and additions of the results asked for, of convolutions; 0 for operators bound by memory."""
-    if name not in ("Conv", "ConvGrad"):
+    if not name.startswith("Conv"):
         return 0
     axes = call.axes
-    one = 2 * axes["N"] * axes["M"] * axes["C_per_group"] * math.prod(axes["kernel"]) * math.prod(axes["out"])
+    windows = axes["out"] if "C_per_group" in axes else axes["spatial"]
+    filters = axes["M"] * axes["C_per_group"] if "C_per_group" in axes else axes["C"] * axes["M_per_group"]
+    one = 2 * axes["N"] * filters * math.prod(axes["kernel"]) * math.prod(windows)
     return one * len({"Y", "dX", "dW"} & call.outputs.keys())
 
 

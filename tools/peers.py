@@ -388,28 +388,39 @@ def _dml_batch_norm(
 
 
 def _conv_forward(
-    aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]
+    aten: Any,
+    t: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    outputs: tuple[str, ...],
+    transposed: bool = False,
 ) -> Peer | None:
-    rank = t["X"].ndim - 2
-    pads = attributes.get("pads", (0,) * (2 * rank))
-    if pads[:rank] != pads[rank:] or "auto_pad" in attributes:
-        return None
-    strides, dilations = (list(attributes.get(name, (1,) * rank)) for name in ("strides", "dilations"))
-    sizes = strides, list(pads[:rank]), dilations, False, [0] * rank, attributes.get("group", 1)
-    return lambda: aten.convolution(t["X"], t["W"], t.get("B"), *sizes)
+    sizes = _conv_sizes(t, attributes, transposed)
+    return None if sizes is None else lambda: aten.convolution(t["X"], t["W"], t.get("B"), *sizes)
 
 
-def _conv(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer | None:
-    rank = t["X"].ndim - 2
-    pads = attributes.get("pads", (0,) * (2 * rank))
-    if pads[:rank] != pads[rank:] or "auto_pad" in attributes:
-        return None
-    strides, dilations = (list(attributes.get(name, (1,) * rank)) for name in ("strides", "dilations"))
+def _conv(
+    aten: Any,
+    t: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    outputs: tuple[str, ...],
+    transposed: bool = False,
+) -> Peer | None:
+    sizes, filters = _conv_sizes(t, attributes, transposed), [t["dY"].shape[1]]
     mask = [name in outputs for name in ("dX", "dW", "dB")]
-    filters, group = [t["W"].shape[0]], attributes.get("group", 1)
-    return lambda: aten.convolution_backward(
-        t["dY"], t["X"], t["W"], filters, strides, list(pads[:rank]), dilations, False, [0] * rank, group, mask
-    )
+    if sizes is None:
+        return None
+    return lambda: aten.convolution_backward(t["dY"], t["X"], t["W"], filters, *sizes, mask)
+
+
+def _conv_sizes(t: Mapping[str, Any], attributes: Mapping[str, Any], transposed: bool) -> tuple[Any, ...] | None:
+    """aten's arguments; None of pads that it does not have."""
+    rank = t["X"].ndim - 2
+    pads = attributes.get("pads", (0,) * (2 * rank))
+    if pads[:rank] != pads[rank:] or {"auto_pad", "output_shape"} & attributes.keys():
+        return None
+    strides, dilations = (list(attributes.get(name, (1,) * rank)) for name in ("strides", "dilations"))
+    more = list(attributes.get("output_padding", (0,) * rank))
+    return strides, list(pads[:rank]), dilations, transposed, more, attributes.get("group", 1)
 
 
 _LIGER_LOSS = {"ignore_index": -100, "z_loss": 0.0, "label_smoothing": 0.0, "reduction": "mean", "softcap": 0.0}
@@ -443,6 +454,8 @@ _TORCH: dict[str, Any] = {
     "SoftmaxCrossEntropyLossGrad": _cross_entropy_of_log_prob,
     "Conv": _conv_forward,
     "ConvGrad": _conv,
+    "ConvTranspose": partial(_conv_forward, transposed=True),
+    "ConvTransposeGrad": partial(_conv, transposed=True),
 }
 TORCH_OPERATORS = (*_TORCH, *_BY_AUTOGRAD)
 """Those that torch_peer answers."""

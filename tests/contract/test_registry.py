@@ -46,6 +46,8 @@ def test_the_registry_has_these_operators() -> None:
         "BitmaskDropoutGrad",
         "Conv",
         "ConvGrad",
+        "ConvTranspose",
+        "ConvTransposeGrad",
         "CrossEntropy",
         "DmlBatchNormalizationGrad",
         "DropoutGrad",

@@ -1,7 +1,8 @@
 """The forward passes whose gradients gradkern computes, in float64 and the fewest words: the origin of every proof.
 
-Sources: the ONNX operators Conv, Gelu, Softmax, LayerNormalization and BatchNormalization (training mode), ONNX
-Runtime's BiasGelu, FastGelu and SimplifiedLayerNormalization, and DirectML's DML_OPERATOR_BATCH_NORMALIZATION.
+Sources: the ONNX operators Conv, ConvTranspose, Gelu, Softmax, LayerNormalization and BatchNormalization (training
+mode), ONNX Runtime's BiasGelu, FastGelu and SimplifiedLayerNormalization, and DirectML's
+DML_OPERATOR_BATCH_NORMALIZATION.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ __all__ = [
     "bias_gelu",
     "conv",
     "conv_pads",
+    "conv_transpose",
     "dml_batch_norm",
     "group_norm",
     "layer_norm",
@@ -32,6 +35,7 @@ __all__ = [
     "rms_norm",
     "softmax",
     "taps",
+    "transposed_frame",
 ]
 
 Array = NDArray[np.float64]
@@ -118,7 +122,9 @@ def conv(
     kernel = W.shape[2:]
     strides, dilations = strides or [1] * len(kernel), dilations or [1] * len(kernel)
     pads = conv_pads(X.shape[2:], kernel, strides, dilations, pads, auto_pad)
-    padded = np.pad(X, [(0, 0), (0, 0), *zip(pads[: len(kernel)], pads[len(kernel) :], strict=True)])
+    ends = pads[len(kernel) :]  # fewer than none: positions that no output sees
+    padded = np.pad(X, [(0, 0), (0, 0), *((a, max(b, 0)) for a, b in zip(pads[: len(kernel)], ends, strict=True))])
+    padded = padded[(..., *(slice(size + min(b, 0)) for size, b in zip(padded.shape[2:], ends, strict=True)))]
     out = [
         (size - (taps_ - 1) * dilation - 1) // stride + 1
         for size, taps_, dilation, stride in zip(padded.shape[2:], kernel, dilations, strides, strict=True)
@@ -267,3 +273,54 @@ def resize_matrix(
 
 def _cubic(d: float, a: float) -> float:
     return (a + 2) * d**3 - (a + 3) * d**2 + 1 if d <= 1 else a * (d**3 - 5 * d**2 + 8 * d - 4)
+
+
+def conv_transpose(
+    X: Array,
+    W: Array,
+    B: Array | None = None,
+    *,
+    strides: Any = None,
+    dilations: Any = None,
+    group: int = 1,
+    **more: Any,
+) -> Array:
+    """ONNX ConvTranspose: X (N, C, spatial...), W (C, M/group, kernel...), B (M) -> (N, M, out...)."""
+    spatial, kernel = X.shape[2:], W.shape[2:]
+    strides, dilations = strides or [1] * len(kernel), dilations or [1] * len(kernel)
+    whole, inside, _ = transposed_frame(spatial, kernel, strides, dilations, **more)
+    grouped = X.reshape(len(X), group, -1, *spatial)
+    weights = W.reshape(group, -1, *W.shape[1:])
+    frame = np.zeros((len(X), group, W.shape[1], *whole))
+    for tap, seen in taps(kernel, spatial, strides, dilations):
+        frame[(..., *seen)] += np.einsum("ngc...,gcm->ngm...", grouped, weights[(..., *tap)])
+    Y = frame[(..., *inside)]
+    Y = Y.reshape(len(X), -1, *Y.shape[3:])
+    return Y if B is None else Y + B.reshape(-1, *[1] * len(kernel))
+
+
+def transposed_frame(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    *,
+    kernel_shape: Sequence[int] | None = None,  # W's own
+    pads: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+) -> tuple[list[int], tuple[slice, ...], list[int]]:
+    """Sizes of an array that holds all windows and the output, where the output is in it, and the output's sizes."""
+    axes = list(zip(spatial, kernel, strides, dilations, output_padding or [0] * len(kernel), strict=True))
+    whole = [(size - 1) * stride + (k - 1) * dilation + 1 + more for size, k, stride, dilation, more in axes]
+    if output_shape or auto_pad.startswith("SAME"):
+        out = list(output_shape or [size * stride for size, stride in zip(spatial, strides, strict=True)])
+        total = [max(size - wanted, 0) for size, wanted in zip(whole, out, strict=True)]
+        begins = [pad // 2 if auto_pad == "SAME_UPPER" else pad - pad // 2 for pad in total]
+    else:
+        pads = pads or [0] * 2 * len(kernel)
+        begins = list(pads[: len(kernel)])
+        out = [size - begin - end for size, begin, end in zip(whole, begins, pads[len(kernel) :], strict=True)]
+    inside = tuple(slice(begin, begin + size) for begin, size in zip(begins, out, strict=True))
+    return [max(size, each.stop) for size, each in zip(whole, inside, strict=True)], inside, out

@@ -281,11 +281,11 @@ def _loss(
     return ForwardPass(run, {"scores": scores}, {"scores": "d_logits"}, np.append(_exact(inputs["dY"]).ravel(), 1.0))
 
 
-def _conv(inputs: Arrays, **attributes: Any) -> ForwardPass:
+def _conv(inputs: Arrays, *, of: Callable[..., Array], **attributes: Any) -> ForwardPass:
     X, W = _exact(inputs["X"]), _exact(inputs["W"])
     return ForwardPass(
-        lambda p: forward.conv(p["X"], p["W"], p["bias"], **attributes),
-        {"X": X, "W": W, "bias": np.zeros(len(W))},
+        lambda p: of(p["X"], p["W"], p["bias"], **attributes),
+        {"X": X, "W": W, "bias": np.zeros(inputs["dY"].shape[1])},
         {"X": "dX", "W": "dW", "bias": "dB"},
         _exact(inputs["dY"]),
     )
@@ -411,7 +411,8 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     "LayerNormalizationGrad": _layer_norm,
     "SimplifiedLayerNormalizationGrad": _rms_norm,
     "InvertibleLayerNormalizationGrad": _invertible_layer_norm,
-    "ConvGrad": _conv,
+    "ConvGrad": partial(_conv, of=forward.conv),
+    "ConvTransposeGrad": partial(_conv, of=forward.conv_transpose),
     "BiasGeluGrad_dX": _bias_gelu,
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,

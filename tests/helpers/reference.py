@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
-from helpers.forward import Array, adaptive_matrix, conv, conv_pads, pool_taps, resize_matrix, taps
+from helpers.forward import (
+    Array,
+    adaptive_matrix,
+    conv,
+    conv_pads,
+    conv_transpose,
+    pool_taps,
+    resize_matrix,
+    taps,
+    transposed_frame,
+)
 
 __all__ = ["FORMULAS", "central_differences", "directional_difference", "reference"]
 
@@ -588,7 +598,8 @@ def _conv(
     strides, dilations = strides or [1] * ranks, dilations or [1] * ranks
     pads = conv_pads(spatial, kernel, strides, dilations, pads, auto_pad)
 
-    padded = np.pad(X, [(0, 0), (0, 0), *zip(pads[:ranks], pads[ranks:], strict=True)])
+    ends = [max(end, 0) for end in pads[ranks:]]  # fewer than none: positions behind all windows
+    padded = np.pad(X, [(0, 0), (0, 0), *zip(pads[:ranks], ends, strict=True)])
     image = padded.reshape(N, group, C_per_group, *padded.shape[2:])
     weights = W.reshape(group, M // group, C_per_group, *kernel)
     upstream = dY.reshape(N, group, M // group, math.prod(out))
@@ -609,6 +620,29 @@ def _conv(
 
 def _conv_forward(X: Array, W: Array, B: Array | None = None, **attributes: Any) -> Gradients:
     return {"Y": conv(X, W, B, **attributes)}
+
+
+def _conv_transpose(
+    dY: Array, X: Array, W: Array, *, strides: Any = None, dilations: Any = None, group: int = 1, **more: Any
+) -> Gradients:
+    spatial, kernel = X.shape[2:], W.shape[2:]
+    strides, dilations = strides or [1] * len(kernel), dilations or [1] * len(kernel)
+    whole, inside, out = transposed_frame(spatial, kernel, strides, dilations, **more)
+    frame = np.zeros((len(X), group, W.shape[1], *whole))
+    frame[(..., *inside)] = dY.reshape(len(X), group, W.shape[1], *out)
+    image, weights = X.reshape(len(X), group, -1, *spatial), W.reshape(group, -1, *W.shape[1:])
+    d_image, d_weights = np.zeros_like(image), np.zeros_like(weights)
+    for tap, seen in taps(kernel, spatial, strides, dilations):
+        met = frame[(..., *seen)]  # what this tap has written
+        d_image += np.einsum("ngm...,gcm->ngc...", met, weights[(..., *tap)])
+        d_weights[(..., *tap)] = np.einsum(
+            "ngmi,ngci->gcm", met.reshape(*met.shape[:3], -1), image.reshape(*image.shape[:3], -1)
+        )
+    return {"dX": d_image.reshape(X.shape), "dW": d_weights.reshape(W.shape), "dB": dY.sum((0, *range(2, dY.ndim)))}
+
+
+def _conv_transpose_forward(X: Array, W: Array, B: Array | None = None, **attributes: Any) -> Gradients:
+    return {"Y": conv_transpose(X, W, B, **attributes)}
 
 
 def _softmax(
@@ -950,6 +984,8 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "InvertibleLayerNormalizationGrad": _invertible_layer_norm,
     "Conv": _conv_forward,
     "ConvGrad": _conv,
+    "ConvTranspose": _conv_transpose_forward,
+    "ConvTransposeGrad": _conv_transpose,
     "BiasGeluGrad_dX": _bias_gelu,
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,

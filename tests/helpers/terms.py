@@ -141,6 +141,7 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     "SimplifiedLayerNormalizationGrad": _layer_norm,
     "InvertibleLayerNormalizationGrad": _layer_norm,
     "ConvGrad": FORMULAS["ConvGrad"],
+    "ConvTransposeGrad": FORMULAS["ConvTransposeGrad"],
     "BiasGeluGrad_dX": _gelu,
     "BiasFastGeluGrad_dX": _gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,

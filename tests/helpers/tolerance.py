@@ -19,7 +19,7 @@ FEW = 64
 
 
 def norm_of(operator: str, dtype: np.dtype, size: int = FEW) -> float:
-    bound = (CONV_NORM if operator in ("Conv", "ConvGrad") else NORM)[dtype.name]
+    bound = (CONV_NORM if operator.startswith("Conv") else NORM)[dtype.name]
     one_rounding = float(ml_dtypes.finfo(dtype).eps) / 2
     return max(bound, one_rounding * 1.01) if size < FEW else bound
 

@@ -347,7 +347,13 @@ CONVOLUTIONS = {
 }
 
 
-def conv_arguments(case: str, dtype: Any = F32, mask: Any = (True, True, True), transposed: bool = False) -> list[Any]:
+def conv_arguments(
+    case: str,
+    dtype: Any = F32,
+    mask: Any = (True, True, True),
+    transposed: bool = False,
+    output_padding: int = 0,
+) -> list[Any]:
     size, kernel, stride, padding, dilation, groups = CONVOLUTIONS[case]
     x, weight = normal(*size, dtype=dtype, grad=True), torch.nn.Parameter(normal(*kernel, dtype=dtype))
     spatial = len(size) - 2
@@ -361,11 +367,11 @@ def conv_arguments(case: str, dtype: Any = F32, mask: Any = (True, True, True), 
         padding,
         dilation,
         transposed,
-        [0] * spatial,
+        [output_padding] * spatial,
         groups,
     )
     filters = [y.shape[1]]
-    rest = [stride, padding, dilation, transposed, [0] * spatial, groups, list(mask)]
+    rest = [stride, padding, dilation, transposed, [output_padding] * spatial, groups, list(mask)]
     return [normal(*y.shape, dtype=dtype), x, weight, filters, *rest]
 
 
@@ -392,17 +398,21 @@ def test_convolutions_of_channels_last_arrays() -> None:
     check(kernel_of("convolution_backward"), grad, x, weight, *rest)
 
 
-@pytest.mark.parametrize("case", ["1-D, strided", "2-D", "grouped, dilated"])
-@pytest.mark.parametrize("mask", [(True, True, True), (False, True, False)])
-def test_transposed_convolutions_weights_are_gradkerns_the_rest_pytorchs(case: str, mask: tuple[bool, ...]) -> None:
-    results = check(kernel_of("convolution_backward"), *conv_arguments(case, mask=mask, transposed=True))
-    assert [each is not None for each in results] == list(mask)
-
-
-def test_of_a_transposed_convolution_without_gradient_of_the_weights_nothing_is_taken() -> None:
-    kernel = kernel_of("convolution_backward")
-    kernel.options = Options.of(None, ("cpu",), 0, "torch", "now")
-    check(kernel, *conv_arguments("2-D", mask=(True, False, False), transposed=True), taken=False)
+@pytest.mark.parametrize(
+    ("case", "dtype", "mask", "more"),
+    [
+        ("1-D, strided", F32, (True, True, True), 1),
+        ("2-D", F32, (True, False, False), 0),
+        ("2-D", BF16, (False, True, True), 0),
+        ("grouped, dilated", F32, (True, True, True), 1),
+        ("pointwise, one number for both axes", F64, (False, False, True), 0),
+        ("3-D", F32, (True, True, False), 0),
+    ],
+)
+def test_transposed_convolutions(case: str, dtype: Any, mask: tuple[bool, ...], more: int) -> None:
+    kernel = kernel_of("convolution_backward", in_float64("convolution_backward", lambda *_: (dtype,) * 3))
+    results = check(kernel, *conv_arguments(case, dtype, mask, transposed=True, output_padding=more))
+    assert all(each is not None for each, asked in zip(results, mask, strict=True) if asked)
 
 
 # --- GELU -------------------------------------------------------------------------------------------------------------

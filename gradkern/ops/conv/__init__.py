@@ -1,4 +1,4 @@
-"""Conv and ConvGrad: a convolution, and its three gradients.
+"""Conv and ConvGrad: a convolution, and its three gradients. ConvTranspose and its gradients: see `transposed`.
 
 Conv, for image n, filter m and output position o (a tuple with one index per spatial axis):
 
@@ -25,6 +25,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gradkern.errors import AttributeValueError, ShapeError
+from gradkern.ops.conv import transposed
 
 __all__ = ["resolve", "same_size", "window_pads"]
 
@@ -36,11 +37,13 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
     not match, a kernel_shape other than W's, a dY of another shape than the forward convolution's output.
     """
     spatial, kernel = axes["spatial"], axes["kernel"]
-    group = attributes["group"]
-    _check_channels(axes["C"], axes["M"], axes["C_per_group"], group)
     _check_kernel(kernel, attributes["kernel_shape"])
     strides = _per_axis(attributes["strides"], spatial)
     dilations = _per_axis(attributes["dilations"], spatial)
+    if "output_padding" in attributes:
+        full = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
+        return transposed.resolve(axes, {**attributes, **full})
+    _check_channels(axes["C"], axes["M"], axes["C_per_group"], attributes["group"])
     extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     pads = window_pads(attributes["auto_pad"], attributes["pads"], spatial, strides, extents)
     # SAME is defined by its output; everything else by its pads, and must leave room for the kernel.

@@ -68,6 +68,10 @@ class TestEach:
         case = Depthwise(gradient, 1, 2, (11, 14), (2, 3), (3, 4), (2, 3), (0, 2, 1, 0), channels_last=last, dtype=d)
         check(case, (3, 4), (2, 4) if gradient == "dX" else (2, 1), 1, grid=3)
 
+    def test_positions_behind_all_windows(self, gradient: str, last: bool) -> None:
+        case = Depthwise(gradient, 2, 3, (9, 7), (2, 3), (2, 1), pads=(0, 1, -3, -1), channels_last=last)
+        check(case, (2, 2), (2, 2) if gradient == "dX" else (2, 1), 1)
+
     def test_a_thread_with_a_whole_plane(self, gradient: str, last: bool) -> None:
         case = Depthwise(gradient, 5, 8, (5, 5), (5, 5), pads=(2, 2, 2, 2), channels_last=last, dtype=h)
         config = check(case, (5, 5), (1, 1), 8, chunks=2)

@@ -67,6 +67,8 @@ def test_every_layout_group_and_residue(layouts: tuple[str, str, str]) -> None:
     for gradient in ("dX", "dW"):
         check(Shape(2, 2, 3, 2, (5, 4), (3, 3), (2, 2), begin=(1, 1), end=(1, 1), layouts=layouts), gradient,
               GemmAlgorithm("columns", 600), "float32")  # fmt: skip
+        behind = Shape(2, 1, 3, 2, (7, 5), (2, 2), (2, 1), end=(-3, -1), layouts=layouts)  # no window is there
+        check(behind, gradient, GemmAlgorithm("columns", 600), "float32")
     patches = Shape(2, 2, 3, 2, (6, 5), (2, 2), (2, 2), layouts=layouts)  # results in phases and groups: scattered
     assert any(
         config.kernel == "scatter" and config.grouped

@@ -43,6 +43,7 @@ SHAPES = [
     Shape(2, 1, 3, 2, (5, 4), (3, 3), begin=(1, 1), end=(1, 1), layouts=("nhwc", "nchw", "nchw")),
     Shape(2, 1, 3, 2, (5, 4), (3, 3), begin=(1, 1), end=(1, 1), layouts=("nchw", "nhwc", "nhwc")),
     Shape(2, 1, 3, 2, (1, 1), (3, 3), begin=(1, 1), end=(1, 1)),  # one position
+    Shape(2, 1, 3, 2, (9, 6), (2, 2), strides=(2, 1), end=(-3, -1)),  # positions behind all windows
     Shape(1, 1, 1, 1, (5,), (3,)),
     Shape(4, 1, 2, 2, (1, 1), (1, 1)),
 ]

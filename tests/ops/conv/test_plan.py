@@ -226,6 +226,43 @@ def test_the_key_tells_apart_all_that_a_gradient_depends_on(search: Search) -> N
     assert len({task.key for task in search.tasks}) == len(different)
 
 
+def transposed(outputs: tuple[str, ...], biased: bool = False, dtype: str = "float32", group: int = 1) -> Call:
+    """Of X (2, 4, 6, 5) and W (4, 8, 3, 3), with strides of 2 and 1: Y is (2, 8 * group, 13, 6)."""
+    given: dict[str, Any] = {"auto_pad": "NOTSET", "kernel_shape": None, "dilations": None, "output_shape": None}
+    given |= {"group": group, "strides": (2, 1), "pads": (1, 0, 0, 1), "output_padding": (1, 0)}
+    axes: dict[str, Any] = {"N": 2, "C": 4, "M_per_group": 8, "M": 8 * group, "spatial": (6, 5), "kernel": (3, 3)}
+    resolved = resolve(axes, given)
+    axes["out"] = resolved.pop("out")
+    Y, X, W = (tensor(each, dtype) for each in ((2, 8 * group, *axes["out"]), (2, 4, 6, 5), (4, 8, 3, 3)))
+    B = tensor((8 * group,), dtype)
+    operator = "ConvTranspose" if outputs == ("Y",) else "ConvTransposeGrad"
+    inputs = (
+        {"X": X, "W": W} | ({"B": B} if biased else {}) if operator == "ConvTranspose" else {"dY": Y, "X": X, "W": W}
+    )
+    results = {"Y": Y, "dX": X, "dW": W, "dB": B}
+    made = {name: results[name] for name in outputs}
+    return Call(operator, inputs, made, resolved, axes, frozenset(), "cuda:0", Policy())
+
+
+def test_a_transposed_convolution_asks_for_the_results_of_its_convolution(search: Search) -> None:
+    plan = conv.plan(transposed(("dX", "dW", "dB")))
+    plan((1, 2, 3), (4, 5, 6), 7)
+    found = {name: runs(choice) for name, choice in plan.choices.items()}
+    assert found == {"dX": [((1, 3), (4,), 0, 7)], "dW": [((2, 1), (5,), 0, 7)], "dB": [((1,), (6,), 0, 7)]}
+    conv.plan(transposed(("Y",)))
+    of_transposed = {task.kind: task for task in search.tasks if not task.kind.endswith("streams")}
+    assert [*of_transposed] == [
+        "Conv Y float32 channels-first",
+        "ConvGrad dW float32 channels-first",
+        "ConvGrad dB float32 channels-first",
+        "ConvGrad dX float32 channels-first",
+    ]
+    search.tasks.clear()
+    conv.plan(call((2, 8, 13, 6), (4, 8, 3, 3), strides=(2, 1), pads=(1, 0, 0, 1)))
+    for task in search.tasks[:2]:  # a search for either serves both
+        assert of_transposed[task.kind].key == task.key
+
+
 # --- running ----------------------------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ from gradkern.ops.conv.cpu.lines import sum_planes
 from gradkern.ops.conv.cpu.pointwise import PointwiseLaunch
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["SELECTS_BY_NAME", "chosen", "is_odd", "lifted", "plan"]
+__all__ = ["SELECTS_BY_NAME", "ChannelSums", "chosen", "is_odd", "lifted", "plan"]
 
 DEFAULT_LIMIT = 256 << 20
 MOST_TAPS = 1 << 18  # elements of a kernel's window: planning makes a table of them in Python
@@ -88,11 +88,7 @@ class _ConvPlan:
             self._view_dX, self._odd_dX = lifted(tensor), is_odd(tensor)
             copied += [tensor] * self._odd_dX
         self.scratch = launch.scratch + sum(tensor.nbytes for tensor in copied)
-        self._sum = sum_planes(
-            threads.QUEUE,
-            types.Array(numba.from_dtype(kernel_dtype(call.inputs["dY"].dtype)), 5, "A", readonly=True),
-            types.Array(types.float64, 1, "C"),
-        )
+        self._sums = ChannelSums(call.inputs["dY"])
 
     def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
         dY, X, W = (read(array) for read, array in zip(self._readers, inputs, strict=True))
@@ -108,10 +104,29 @@ class _ConvPlan:
                 target = outputs[self._dX]
                 target[...] = dX.view(target.dtype).reshape(target.shape)
             if self._dB is not None:
-                dB = outputs[self._dB]
-                sums = np.empty(len(dB))
-                threads.run(self._sum, len(dB), dY.nbytes, dY, sums)
-                dB[...] = sums
+                self._sums(inputs[:1], (outputs[self._dB],))
+
+
+class ChannelSums:
+    """A plan of dB: sums of dY over images and positions."""
+
+    kernel = "sums"
+
+    def __init__(self, dY: Tensor) -> None:
+        self._read = lifted(dY)
+        self.scratch = dY.nbytes * is_odd(dY)
+        self._sum = sum_planes(
+            threads.QUEUE,
+            types.Array(numba.from_dtype(kernel_dtype(dY.dtype)), 5, "A", readonly=True),
+            types.Array(types.float64, 1, "C"),
+        )
+
+    def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
+        dY, (dB,) = self._read(inputs[0]), outputs
+        sums = np.empty(len(dB))
+        threads.run(self._sum, len(dB), dY.nbytes, dY, sums)
+        with np.errstate(all="ignore"):  # overflow is a result, here as in kernels
+            dB[...] = sums
 
 
 def lifted(tensor: Tensor) -> Callable[[np.ndarray], np.ndarray]:

@@ -240,6 +240,8 @@ def _graph(problem: Problem, layout: str) -> Descriptor:
     geometry = problem.geometry
     if problem.dtype not in DATA_TYPES:
         raise Refusal(f"cuDNN computes no {problem.gradient} of {problem.dtype}")
+    if min(_pads_end(geometry)) < 0:
+        raise Refusal("cuDNN takes no positions of X behind all windows, as many as a stride")
     axis = _layouts(problem)[layout]
     Y, bias = "Y" if problem.gradient == "Y" else "dY", _bias(problem)
     described = {Y: problem.dY, "X": problem.X, "W": problem.W}

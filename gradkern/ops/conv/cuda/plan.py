@@ -1,5 +1,5 @@
-"""Conv and ConvGrad on a GPU: the fastest candidate for Y, or for each requested gradient, found by a search; run on
-one stream or two.
+"""Conv, ConvGrad and the transposed ones on a GPU: the fastest candidate for Y, or for each requested gradient, found
+by a search; run on one stream or two.
 
 Every result is a separate problem. Its candidates are cuDNN's engines, matrix products by cuBLAS, and gradkern's own
 kernels for depthwise convolutions, for dW of few channels and for dB. One search chooses among them, and another
@@ -17,9 +17,11 @@ from typing import Any
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
+from gradkern.ops.conv.cuda.add_bias import Biased
 from gradkern.ops.conv.cuda.problem import BiasProblem, ForwardProblem, Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
+from gradkern.ops.conv.transposed import NAMES, convolution_of, is_transposed
 from gradkern.search.implementation import Implementation
 from gradkern.search.plan import Choices, SearchPlan
 from gradkern.search.store import SearchResult
@@ -80,8 +82,8 @@ def _combined(call: Call, device: Device, choices: Choices) -> BoundCandidate | 
     inputs, outputs = list(call.inputs), list(call.outputs)
     parts = tuple(
         BoundCandidate(
-            choice.candidate,
-            tuple(inputs.index(each) for each in _READS[name] if each in inputs),
+            Biased(choice.candidate, call, device) if is_transposed(call) and "B" in inputs else choice.candidate,
+            tuple(inputs.index(each) for each in _read(call, name) if each in inputs),
             (outputs.index(name),),
         )
         for name, choice in choices.items()
@@ -102,7 +104,7 @@ def _combined(call: Call, device: Device, choices: Choices) -> BoundCandidate | 
 def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
     """One result of the call. Raises Refusal for arrays that no candidate takes."""
     result = call.outputs[gradient]
-    used = {name: call.inputs[name] for name in _READS[gradient] if name in call.inputs} | {gradient: result}
+    used = {name: call.inputs[name] for name in _read(call, gradient) if name in call.inputs} | {gradient: result}
     for name, tensor in used.items():
         item = tensor.dtype.itemsize
         if tensor.alignment < item or any(stride % item for stride in tensor.strides):
@@ -111,11 +113,20 @@ def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
         raise Refusal(f"{gradient}: elements of it share memory")
     if gradient == "dB":
         return BiasProblem(call.inputs["dY"], result)
-    X, W, geometry = call.inputs["X"], call.inputs["W"], Geometry.of(call.axes, call.attributes)
+    if is_transposed(call):
+        call, gradient = convolution_of(call), NAMES.get(gradient, gradient)
+    given, W, geometry = call.inputs, call.inputs["W"], Geometry.of(call.axes, call.attributes)
     if gradient == "Y":
-        return ForwardProblem("Y", result, X, W, geometry, call.inputs.get("B"))
-    dY = call.inputs["dY"]
-    return Problem("dX", dY, result, W, geometry) if gradient == "dX" else Problem("dW", dY, X, result, geometry)
+        return ForwardProblem("Y", result, given["X"], W, geometry, given.get("B"))
+    if gradient == "dX":
+        return Problem("dX", given["dY"], result, W, geometry)
+    return Problem("dW", given["dY"], given["X"], result, geometry)
+
+
+def _read(call: Call, name: str) -> tuple[str, ...]:
+    """The inputs that a result is computed from, in the order of its problem's."""
+    read = _READS[name]
+    return read[::-1] if name == "dW" and is_transposed(call) else read
 
 
 def _is_zero(problem: Problem | BiasProblem) -> bool:

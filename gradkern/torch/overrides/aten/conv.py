@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.flags import flags
-from gradkern.torch.overrides.request import AtenRequest, Declined, masked, require_cudnn
+from gradkern.torch.overrides.request import AtenRequest, masked, require_cudnn
 
 __all__ = ["conv", "gainless_conv", "split_conv"]
 
@@ -33,6 +32,7 @@ def split_conv(
     mask: Any,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The tensors that are read, and all else that decides what is computed."""
+    # output_padding follows from the shapes and all else
     return (grad, x, weight), (*stride, *padding, *dilation, transposed, groups, *mask, flags())
 
 
@@ -51,34 +51,18 @@ def conv(
 ) -> AtenRequest:
     spatial = x.dim() - 2
     pads = _each(padding, spatial)
-    attributes = {
+    attributes: dict[str, Any] = {
         "strides": _each(stride, spatial),
         "pads": (*pads, *pads),
         "dilations": _each(dilation, spatial),
         "group": groups,
     }
+    if transposed:
+        attributes["output_padding"] = _each(output_padding, spatial)
     require_cudnn(x)
-    if not transposed:
-        outputs = masked(("dX", "dW", "dB"), mask)
-        return AtenRequest("ConvGrad", {"dY": grad, "X": x, "W": weight}, outputs, attributes)
-    # A transposed convolution is the gradient of one whose input is its output: dY and X change places in dW.
-    # Its own dX is a convolution's forward pass.
-    if not mask[1]:
-        raise Declined("of a transposed convolution only the gradient of the weights is one of gradkern's")
-    others = (mask[0], False, mask[2])
-    return AtenRequest(
-        "ConvGrad",
-        {"dY": x, "X": grad, "W": weight},
-        (None, "dW", None),
-        attributes,
-        finish=partial(_with_others, others) if any(others) else None,
-    )
-
-
-def _with_others(others: tuple[bool, ...], results: Any, args: Any, original: Any) -> tuple[Any, ...]:
-    """With these results by PyTorch's kernel."""
-    theirs = original(*args[:-1], list(others))
-    return tuple([other if one is None else one for one, other in zip(results, theirs, strict=True)])
+    outputs = masked(("dX", "dW", "dB"), mask)
+    operator = "ConvTransposeGrad" if transposed else "ConvGrad"
+    return AtenRequest(operator, {"dY": grad, "X": x, "W": weight}, outputs, attributes)
 
 
 def _each(values: Any, spatial: int) -> tuple[int, ...]:
