@@ -71,8 +71,7 @@ def require_fit(launched: Launched, device: Device) -> None:
     newest = device.capability >= (9, 0) and device.capability[0] < 12
     assert 1 <= grid < 1 << 31
     assert grid % cluster == 0
-    assert threads % 32 == 0
-    assert 32 <= threads <= 1024
+    assert 1 <= threads <= 1024  # kernels of depthwise convolutions take any number
     assert 0 <= shared_bytes <= device.shared_bytes
     assert 1 <= cluster <= (1 if device.capability < (9, 0) else 16 if newest else 8)
 
@@ -105,6 +104,7 @@ def test_every_launch_fits_its_device(problem: tuple[dict[str, Any], str]) -> No
     assert launches
     for launched in launches:
         require_fit(launched, device)
+        assert launched[1] % 32 == 0
     most = MOST_THREADS.get(device.capability, 2048)
     for spec in dry.specs:
         assert spec.capability == device.capability
