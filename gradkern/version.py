@@ -1,4 +1,4 @@
-"""The version of gradkern, which its packages have too. tools/release changes it."""
+"""The version of gradkern and of its packages. tools/release changes it."""
 
 __all__ = ["__version__"]
 

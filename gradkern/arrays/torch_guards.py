@@ -1,7 +1,7 @@
 """Plain PyTorch tensors on a GPU, looked at as lightly as a call can.
 
 Reading a tensor attribute by attribute takes almost a microsecond. Tensors like earlier ones are recognised by the
-guard with which torch.compile decides whether compiled code fits: one call compares class, dispatch keys (function
+guard that tells torch.compile whether compiled code fits: one call compares class, dispatch keys (function
 transforms), type, device, gradient, sizes and strides of all of them. Within an operator that compiled code calls, the
 guard does not see lazy signs (conjugate, negative), so these are read. The interface is private: it is used only with
 versions of PyTorch it was tried with, after a check that it distinguishes what matters. Elsewhere the attributes are

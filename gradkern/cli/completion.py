@@ -1,4 +1,4 @@
-"""`gradkern completion`: the script with which a shell completes commands, options, and operators' names, by shtab."""
+"""`gradkern completion`: the script that lets a shell complete commands, options, and operators' names, by shtab."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _ELEMENTS = 1 << 13  # of one task, about
 
 
 def spatial_order(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """The order of memory in which arrays of N, C and spatial axes are computed: channels first or last."""
+    """The order of memory to compute arrays of N, C and spatial axes in: channels first or last."""
     rank = len(tensors[0].shape)
     last = next((each for each in map(channels_last, tensors) if each is not None), False)
     return (0, *range(2, rank), 1) if last else tuple(range(rank))

@@ -13,7 +13,7 @@ and it may have
     version()                        of the library that it calls: another one has other candidates and other times
     OWN_KERNELS                      its candidates are, or run, gradkern's own kernels
 
-A config is JSON values, which searches store. Another compiler or library for an operator is another module in the list
+A config is JSON values: searches store it. Another compiler or library for an operator is another module in the list
 of a task; it is compared with the others' results and times, and chosen, or refused with a reason.
 """
 

@@ -22,7 +22,7 @@ def array_parts(array: Any) -> tuple[str, ...]:
 
 
 def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An HTML table of at most 40 rows, which scrolls where it is wider than the page."""
+    """An HTML table of at most 40 rows that scrolls where it is wider than the page."""
     from html import escape  # here: the command line and most processes show no table
 
     every = [*rows]

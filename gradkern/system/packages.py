@@ -1,4 +1,4 @@
-"""Which packages are installed, and whether they are what pyproject.toml asks for."""
+"""The packages that are installed, and whether they are what pyproject.toml asks for."""
 
 from __future__ import annotations
 

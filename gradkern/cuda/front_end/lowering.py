@@ -93,7 +93,7 @@ class Lower(CUDALower):
     """Numba's, without what is for debugging; arrays are local ones, of one axis."""
 
     def init(self) -> None:
-        """Find which variables are of one block alone, and where the others are used for the last time: Numba clears
+        """Find the variables of one block alone, and where the others are used for the last time: Numba clears
         them there, and how LLVM optimises hangs on that.
         """
         parts: dict[int, list[tuple[Any, set[str]]]] = {}

@@ -19,7 +19,7 @@ from gradkern.kernels.elementwise.config import BITS, ElementwiseConfig, Element
 
 __all__ = ["ARGUMENTS", "elementwise_kernel", "number_loader"]
 
-ARGUMENTS = (  # distances of rows are in bytes, `columns` in vectors, which multiplier and shift divide by
+ARGUMENTS = (  # distances of rows are in bytes, `columns` in vectors: multiplier and shift divide by it
     *(f"input_{n}" for n in range(3)),
     *(f"output_{n}" for n in range(3)),
     *(f"number_{n}" for n in range(3)),

@@ -58,7 +58,7 @@ class RowArithmetic:
     map         (y, x, p, r, totals, column): sets y, one element of every output
     finish      (totals, r, columns), once a row, when all totals are known: may change them, and r. The row's results
                 are the first of them
-    scalars     (r, s0, s1, s2, s3, s4, row, columns), once a row: sets r, which has `values` numbers, from the
+    scalars     (r, s0, s1, s2, s3, s4, row, columns), once a row: sets r, `values` numbers, from the
                 addresses of the scalars. None: r has the scalars themselves
 
     x has one element of every input, p one number of every parameter, r the row's scalars, totals the values of the

@@ -160,7 +160,7 @@ def _staged(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsC
         if lanes <= most:
             vectors = -(-problem.vectors // (lanes * cluster))
             config = RowsConfig(problem.width, lanes, 1, vectors, cluster, shifted=problem.shifted, staged=True)
-            blocks = _SHARED_MEMORY // (config.shared_bytes(types) + 1024)  # of which the driver takes 1 KiB each
+            blocks = _SHARED_MEMORY // (config.shared_bytes(types) + 1024)  # the driver takes 1 KiB of each
             yield replace(config, blocks_per_processor=max(1, min(blocks, _REGISTERS // (_registers(problem) * lanes))))
             return
 

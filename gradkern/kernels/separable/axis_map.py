@@ -1,4 +1,4 @@
-"""Linear maps along one axis: which inputs an output is made of, and with which weights. Pools and resizing are
+"""Linear maps along one axis: the inputs that an output is made of, and their weights. Pools and resizing are
 products of one for each spatial axis.
 
 A `Windows` averages windows, an `Adaptive` the windows of adaptive pooling, a `Resampling` takes one, two or four

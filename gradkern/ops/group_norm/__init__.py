@@ -26,7 +26,7 @@ Data has type T; gamma, beta and their gradients type M; statistics type U. Arit
 and rounds once, at the store.
 
 Sources: ONNX, GroupNormalization 21 and InstanceNormalization 6; ONNX Runtime, GroupNorm and SkipGroupNorm of
-com.microsoft 1, which have no gradient there. Beyond them: statistics as outputs, activations, sample_scale and
+com.microsoft 1, without a gradient there. Beyond them: statistics as outputs, activations, sample_scale and
 sample_shift, one to three spatial dimensions or none, bfloat16 and float64, channels-last arrays by their strides
 and without a copy, empty arrays.
 """

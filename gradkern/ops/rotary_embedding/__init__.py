@@ -1,6 +1,6 @@
 """Rotary position embedding and its gradient, for queries and keys of any layout.
 
-Of a row of D elements the first R = 2 half are pairs, which an angle turns: (x1, x2) are (X[k], X[k + half]), or
+Of a row of D elements the first R = 2 half are pairs, turned by an angle: (x1, x2) are (X[k], X[k + half]), or
 (X[2k], X[2k + 1]) where interleaved is 1; the elements behind them are copied.
 
     RotaryEmbedding      Y1 = x1 cos - x2 sin,     Y2 = x2 cos + x1 sin

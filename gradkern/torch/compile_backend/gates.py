@@ -1,4 +1,4 @@
-"""Which fusions are made, from how many bytes on, and why: the one table of it.
+"""The fusions that are made, from how many bytes on, and why: the one table of it.
 
 Each operator of gradkern's in a compiled graph is a call that Inductor fuses nothing with, and a launch of its own:
 below some size that costs more than the passes over memory that it saves.

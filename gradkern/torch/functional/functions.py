@@ -152,7 +152,7 @@ def layer_norm(
     is the norm of input + residual and that sum, for the layers that follow: one pass each way. One of the two may be
     float32 and the other of 16 bits, as under autocast: the sum is float32, and each gets a gradient of its own type.
 
-    dtype  of the norm of a sum, which is else that of the sum
+    dtype  of the norm of a sum; without it that of the sum
 
     Raises ArgumentError, DTypeError and ShapeError for what does not fit.
 

@@ -1,7 +1,7 @@
 """Cross entropy, and with the linear layer before it, with PyTorch's signatures.
 
 Neither log probabilities nor, with the linear layer, all logits are ever in memory. Arithmetic is float32 for logits of
-16 bits, under autocast too, which PyTorch's function makes copies in float32 for.
+16 bits, under autocast too. PyTorch's function copies them to float32.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def cross_entropy(
 
     z_loss    factor of logsumexp(logits)^2, added to the loss of each row that counts
     softcap   the logits are softcap tanh(input / softcap); 0: they are input
-    in_place  the gradient takes the memory of `input`, which nobody may read after the backward pass
+    in_place  the gradient takes the memory of `input`; nobody may read it after the backward pass
 
     The loss has the type of the input, float32 under autocast. Labels may be of any integer type; a label that is no
     class makes its row NaN on a GPU.

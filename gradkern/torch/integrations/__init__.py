@@ -1,4 +1,4 @@
-"""gradkern in the training loops of other packages: one callback each, which enables, tunes and reports.
+"""gradkern in the training loops of other packages: one callback each that enables, tunes and reports.
 
 >>> from gradkern.torch.integrations.transformers import GradkernCallback
 >>> trainer = transformers.Trainer(model, arguments, callbacks=[GradkernCallback()])

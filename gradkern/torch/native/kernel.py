@@ -84,7 +84,7 @@ class Record:
 
 
 class NativeKernel:
-    """An operator at a dispatch key, of which `by_python(keys, *args, **named)` answers every call that no record does.
+    """An operator at a dispatch key: `by_python(keys, *args, **named)` answers every call that no record does.
 
     forgotten   called with a record that no call can be in any more
     flags       whether calls depend on PyTorch's flags and on gradkern's policy
@@ -173,7 +173,7 @@ class NativeKernel:
         return record
 
     def add_stream(self, record: Record) -> bool:
-        """Let records use the scratch memory of the current stream, which is never freed, where this one needs it.
+        """Let records use the scratch memory of the current stream, never freed, where this one needs it.
         Returns whether there was something to add.
         """
         from gradkern.arrays.view import device_arrays
@@ -213,7 +213,7 @@ class NativeKernel:
                         self._forgotten(record)
 
     def _publish(self, gone: list[Record]) -> None:
-        """Replace the table of records, which is never changed. A call may still be in the one before."""
+        """Replace the table of records. None is ever changed: a call may still be in the one before."""
         size = 4
         while size < 2 * len(self._records) + 1:
             size *= 2

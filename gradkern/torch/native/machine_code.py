@@ -23,7 +23,7 @@ from gradkern.torch.native import words as w
 __all__ = ["FUNCTIONS", "compiled"]
 
 FUNCTIONS = 64
-"""Operators that one process can register: each has a function of its own, which knows its block."""
+"""Operators that one process can register: each has a function of its own that knows its block."""
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 

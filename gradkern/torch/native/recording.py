@@ -101,7 +101,7 @@ def of_cuda(plan: Plan, inputs: Sequence[int | tuple[int]], outputs: list[Output
 def of_cpu(
     plan: Plan, read: Sequence[Any], written: Sequence[Any], inputs: Sequence[int], outputs: list[Output]
 ) -> Steps:
-    """The launches of a plan for the CPU, which is executed. inputs: the place of the address of each of `read`; -1 for
+    """The launches of a plan for the CPU; it is executed. inputs: the place of the address of each of `read`; -1 for
     one that is the same in every call.
     """
     from gradkern.cpu import jobs, threads

@@ -20,7 +20,7 @@ __all__ = ["Registration", "addresses", "dtype_code", "raiser", "stash", "unavai
 _RAISE = "_ZN2at4_ops4neg_4callERNS_6TensorE"
 """at::Tensor& at::_ops::neg_::call(at::Tensor&): enters the dispatcher with no handler between, as C functions have."""
 _CONTEXT = "_ZN2at13globalContextEv"
-_FLAGS = {  # methods of at::Context without arguments, which return a bool
+_FLAGS = {  # methods of at::Context without arguments that return a bool
     "deterministic": "_ZNK2at7Context23deterministicAlgorithmsEv",
     "deterministic cuDNN": "_ZNK2at7Context18deterministicCuDNNEv",
     "cuDNN": "_ZNK2at7Context16userEnabledCuDNNEv",
@@ -120,7 +120,7 @@ class Registration:
 
 @cache
 def _take_warning() -> None:
-    """PyTorch warns on stderr when the first kernel in a process is replaced, which is what is wanted."""
+    """PyTorch warns on stderr when the first kernel in a process is replaced, as is wanted here."""
     library = torch.library.Library("gradkern_by_python", "FRAGMENT")
     library.define("replaced() -> ()")
     with warnings.catch_warnings():

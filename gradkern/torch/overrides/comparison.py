@@ -3,7 +3,7 @@ CPU, both at once, all time counts as the device's.
 
 A step is as slow as the slower of device and host. So a call is left to PyTorch unless it gains more on the device than
 it costs on the host; and so is a whole operator where what its calls of a step gain is less than what the way through
-Python costs those that are left to PyTorch, or are too small. Which of both is the slower, whole steps can show:
+Python costs those that are left to PyTorch, or are too small. Whole steps can show the slower of both:
 step_comparison.py.
 """
 

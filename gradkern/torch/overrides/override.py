@@ -33,7 +33,7 @@ class Override:
         self.name, self.key = name, key
         self._body = body
         self._undo: Callable[[], None] | None = None
-        self.native: NativeKernel | None = None  # registered in place of `body`, which it calls
+        self.native: NativeKernel | None = None  # registered in place of `body`, and calls it
         self._below: Any = None
         self._registrations: list[Any] = []  # keeps the kernel objects that PyTorch has made of `body`
 

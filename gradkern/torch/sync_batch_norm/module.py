@@ -79,7 +79,7 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         bias: bool = True,
         symmetric_memory: bool | None = None,
     ) -> None:
-        more: dict[str, Any] = {} if bias else {"bias": False}  # which norms have since PyTorch 2.13
+        more: dict[str, Any] = {} if bias else {"bias": False}  # norms have it since PyTorch 2.13
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype, **more)
         self.process_group = process_group
         self.symmetric_memory = _flag(symmetric_memory)

@@ -40,7 +40,7 @@ def build(
                     values[e] += bias[0]
                 store(Y + int64(n) * ITEM, values)
             else:
-                while n < size:  # of the last vector, which is not whole
+                while n < size:  # of the last vector, not a whole one
                     load_one(bias, B + int64(n // PLACE(inner) % PLACE(channels)) * ITEM)
                     load_one(one, Y + int64(n) * ITEM)
                     one[0] += bias[0]

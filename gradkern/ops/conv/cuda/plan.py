@@ -154,7 +154,7 @@ def _task(problem: Problem | BiasProblem, device: Device) -> Task:
 
 
 def _kind(problem: Problem | BiasProblem) -> str:
-    """The properties that decide most which candidates are slow."""
+    """The properties that most of all make a candidate slow."""
     operator = "Conv" if problem.gradient == "Y" else "ConvGrad"
     words = [operator, problem.gradient, problem.dtype, layout(problem.dY)]
     if isinstance(problem, ForwardProblem) and problem.B is not None:

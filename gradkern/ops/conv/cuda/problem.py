@@ -48,7 +48,7 @@ class Problem:
 
     @property
     def of_many_taps(self) -> bool:
-        """A depthwise dX or Y for which tensor cores should be fastest, from measurements on an H200. With few taps,
+        """A depthwise dX or Y that tensor cores should compute fastest, from measurements on an H200. With few taps,
         short rows or little work, their overhead beside the products dominates.
         """
         geometry = self.geometry

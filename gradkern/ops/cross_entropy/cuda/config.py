@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["ARGUMENTS", "BLOCK", "EXACT_LABELS", "MOST_BLOCKS", "LossConfig"]
 
 EXACT_LABELS = 1 << 24
-"""Labels below are exact in float32, which has them among a row's numbers."""
+"""Labels below are exact in float32, where they are among a row's numbers."""
 BLOCK, MOST_BLOCKS = 512, 256  # threads, and blocks, of the sums over rows
 ARGUMENTS = (  # of their kernel
     *("labels", "weight", "ignore_index", "rows", "columns", "losses", "factors", "loss", "partials", "counter"),

@@ -122,7 +122,7 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
 
     @device_function
     def target(x: Any, p: Any, r: Any) -> Any:
-        """Of a class, for probabilities; for labels its weight, which smoothing takes."""
+        """Of a class, for probabilities; for labels its weight, for smoothing."""
         w = p[0] if WEIGHTED else ONE
         return w if LABELS else w * (LEFT * x[1] + r[2])
 

@@ -1,4 +1,4 @@
-"""A linear layer with its cross entropy on a GPU: cuBLAS's products around CrossEntropy's kernel, which works in place.
+"""A linear layer with its cross entropy on a GPU: cuBLAS's products around CrossEntropy's kernel in place.
 
 Of each part of the rows: the logits, in lines of memory of their own; their losses and gradients, in their place; dX of
 the part; its share of dW and dB, added up in float32. These are rounded once, at the end.
@@ -55,7 +55,7 @@ class LinearPlan:
 
     moving  bytes from row to row of what a part has its own rows of
     memory  offsets in the workspace by name, behind cuBLAS's own
-    ones    how many, and of which type, for sums over rows
+    ones    how many, and their type, for sums over rows
     padding bytes of W, and with rows of zeros behind it
     """
 

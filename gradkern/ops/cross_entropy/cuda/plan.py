@@ -29,7 +29,7 @@ __all__ = ["LOSSES", "OWN", "OWN_BYTES", "Step", "Steps", "config_of", "own_addr
 LOSSES = "losses of rows"
 OWN = "factors", "of classes", "partials", "counter", LOSSES
 """Names of what is in scratch memory: the factors of the gradient and of the loss, and the sum of all classes' weights;
-the parts of a sum; losses of rows, in the type of the arithmetic, which come last.
+the parts of a sum; and last, in the type of the arithmetic, losses of rows.
 """
 _FACTORS, _PARTIALS = 64, 16 * MOST_BLOCKS
 OWN_BYTES = _FACTORS + _PARTIALS

@@ -18,7 +18,7 @@ class Layout:
     """All arrays of data have one layout and no gaps.
 
     lines  the channels of a position are adjacent in memory; else the positions of a channel are
-    width  elements of a vector, which divides the adjacent elements
+    width  elements of a vector, a divisor of the adjacent elements
     """
 
     lines: bool

@@ -4,7 +4,7 @@ Up to 17 configs of each of 425 random gradients of 8 to 600 MB were timed on an
 of the fit the model's choice took 1.3 % longer than the fastest on average, 12 % at most.
 
 Rows of an odd number of 16-bit columns, as single elements or as aligned vectors, are bound by instructions, not by
-memory. 352 configs of 75 such shapes (89 to 65,441 columns) were timed. For the 31 shapes of which all promising
+memory. 352 configs of 75 such shapes (89 to 65,441 columns) were timed. For the 31 shapes whose promising
 configs were timed, the model's choice, fitted without them, took 2.3 % longer than the fastest on average, 13 % at
 most. Without the term for instructions it took 5.4 % longer, 29 % at most.
 """

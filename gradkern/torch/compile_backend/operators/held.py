@@ -1,4 +1,4 @@
-"""torch.ops.gradkern.held: copies of tensors, of which PyTorch's partitioner computes none again in a backward pass."""
+"""torch.ops.gradkern.held: copies of tensors that PyTorch's partitioner never computes again in a backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""native_group_norm_backward, which is instance norm's, too, where PyTorch calls it with a group for each channel."""
+"""native_group_norm_backward; with a group for each channel it is instance norm's, too."""
 
 from __future__ import annotations
 

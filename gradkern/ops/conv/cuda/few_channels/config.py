@@ -116,7 +116,7 @@ class FewChannelsConfig:
         """Rows of X in shared memory: those of a row of dY, and those that the next needs besides."""
         return self.taps[0] + self.rows_at_once
 
-    # Which of the eight pairs of columns of a product a lane has, is free: any order will do, if dY and X have the same
+    # A lane may have any of the eight pairs of columns of a product, if dY and X have the same
     @property
     def pairs_apart(self) -> int:
         """Distance of the pairs of columns of four lanes and the next four, such that they read words of X in different

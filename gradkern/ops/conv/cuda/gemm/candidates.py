@@ -96,7 +96,7 @@ class GemmCandidate:
         self._steps = tuple(each for step in self.program.steps for each in self._enqueues(step))
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-        # cuBLAS's part comes first, so that its address, which cuBLAS stores, rarely changes
+        # cuBLAS's part comes first, so that the address that cuBLAS stores rarely changes
         addresses = (*inputs[:2], *outputs, workspace + self._cublas_bytes, *inputs[2:])
         with _multiplying:
             own = handle(self.device.index)
