@@ -35,10 +35,10 @@ from results_file import SCHEMA, joined, machine, write
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from samples import ORDERS, inputs_of
 
 import gradkern
 from gradkern.cli.sizes import combinations, named
+from gradkern.contract.samples import ORDERS, inputs_of
 from gradkern.contract.schema import Example, Operator
 
 

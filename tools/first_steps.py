@@ -128,10 +128,10 @@ def _call(gradient: Any, options: Options) -> tuple[str, Call] | None:
 
 def _arrays(gradient: Any, options: Options) -> dict[str, Any]:
     import numpy as np
-    import samples
 
     import gradkern
     from gradkern.cli.sizes import combinations
+    from gradkern.contract import samples
 
     operator = gradkern.operators()[gradient.operator]
     (types, *_) = combinations(operator, options["type"])

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
-from samples import values_of
 
 from gradkern.contract.axes import shape_of
+from gradkern.contract.samples import values_of
 from gradkern.contract.schema import Example, Operator
 
 FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU so far

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from bench_rows import Row
 from peers import PEERS
-from samples import in_order, inputs_of
 
 import gradkern
 from gradkern.cli.sizes import named
+from gradkern.contract.samples import in_order, inputs_of
 from gradkern.contract.schema import Example
 
 __all__ = ["measured"]

@@ -34,13 +34,13 @@ from peers import PEERS
 from results_file import SCHEMA, machine, write
 from rich.console import Console
 from rich.table import Table
-from samples import strides_in_order
 from sweep_tables import HEAD, lines, worst
 
 import gradkern
 from gradkern.arrays.kind import dtype_of
 from gradkern.cli.sizes import Wanted
 from gradkern.contract.axes import shape_of
+from gradkern.contract.samples import strides_in_order
 from gradkern.dispatch.planner import compile_ahead
 from gradkern.system.providers import PROVIDERS
 

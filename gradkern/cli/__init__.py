@@ -74,6 +74,9 @@ def parser() -> argparse.ArgumentParser:
     _ops(command("ops", "ops", "list the operators, or show some in full", "nothing matches"))
     doctor = command("doctor", "doctor", "check that this machine is fit for gradkern", "a problem was found")
     _json(doctor)
+    doctor.add_argument(
+        "--self-test", action="store_true", help="compare every operator on the GPU with the CPU; it takes a minute"
+    )
     doctor.add_argument("--compile", action="store_true", help="compile a kernel where none is there to try a GPU with")
     _explain(command("explain", "explain", "show how a call would be computed", "the call is refused"))
     _cache(

@@ -35,11 +35,16 @@ __all__ = ["run"]
 
 OLDEST = (7, 5)
 """The least compute capability that kernels are made for."""
+MEASURED = ((9, 0),)
+"""Compute capabilities on which kernels have been run and timed."""
+_UNMEASURED = "nobody has measured compute capability {}: its kernels are compiled and run in a simulator only"
 
 
 def run(options: argparse.Namespace) -> int:
     """Check all there is to check and print it."""
     checks = list(_checks(options.compile))
+    if options.self_test:
+        checks += check_self(driver.ask())
     healthy = all(each.status != "problem" for each in checks)
     machine = {"python": platform.python_version(), "system": platform.platform()}
     if options.json:
@@ -98,6 +103,9 @@ def check_driver(answer: Driver | None) -> Iterator[Check]:
             yield problem(f"GPU {gpu.index}", f"{text}; gradkern needs {'.'.join(map(str, OLDEST))}", **asdict(gpu))
         else:
             yield fine(f"GPU {gpu.index}", text, **asdict(gpu))
+            if gpu.capability not in MEASURED:
+                text = f"{_UNMEASURED.format(capability)}; `gradkern doctor --self-test` compares them with the CPU's"
+                yield absent(f"GPU {gpu.index}", text)
 
 
 def check_packages(answer: Driver | None, major: int) -> Iterator[Check]:
@@ -253,6 +261,16 @@ _BESIDE = (
     "from dataclasses import asdict; from gradkern.cli.doctor import check_provider; "
     "print(json.dumps(asdict(check_provider(provider, compiling))))"
 )
+
+
+def check_self(answer: Driver | None) -> Iterator[Check]:
+    """The kernels of the first GPU against the CPU provider."""
+    if not (answer and answer.gpus):
+        yield absent("self-test", "there is no GPU whose kernels could be compared with the CPU provider")
+        return
+    self_test: Any = import_module("gradkern.cli.self_test")
+    yield from self_test.check_kernels()
+
 
 _EXAMPLES = {"cpu": "BatchNormalizationGradFromSums", "cuda": "LayerNormalizationGrad"}
 """What is soonest compiled, and what makes no search."""

@@ -60,13 +60,18 @@ class Wanted:
     def _searching(self) -> Any:
         return searching(effective(self.policy)).search
 
-    def _described(self, provider: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The arguments that a plan is made from, except the policy."""
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the call, those among them that say the types of outputs."""
         attributes: dict[str, Any] = {**self.example.attributes, **self.given}
         made = {each.type for each in self.operator.outputs if _is_wanted(each, self.outputs)}
         for name, attribute in self.operator.attributes.items():
             if attribute.binds in made:  # no input has this type
                 attributes.setdefault(name, self.types[attribute.binds])
+        return attributes
+
+    def _described(self, provider: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The arguments that a plan is made from, except the policy."""
         device = providers.PROVIDERS[provider].first_device
         tensors: dict[str, Any] = {}
         for each in _given(self.operator, self.example, self.inputs):
@@ -75,7 +80,7 @@ class Wanted:
             tensors[each.name] = new._replace(strides=strides, alignment=self.alignment.get(each.name, new.alignment))
             if each.name in self.scalars:
                 tensors[each.name] = new.dtype
-        return tensors, {"device": device, "outputs": self.outputs, **attributes}
+        return tensors, {"device": device, "outputs": self.outputs, **self.attributes}
 
 
 def _is_wanted(output: Output, outputs: Sequence[str] | None) -> bool:

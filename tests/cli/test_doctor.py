@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ from gradkern.cli.doctor import (
 )
 from gradkern.cuda import pack, packs
 from gradkern.cuda.compile import Compiled
+from gradkern.cuda.gpus import GPUS
 from gradkern.cuda.spec import source_digest
 from gradkern.system import cache_files, driver
 from gradkern.system.driver import Driver, Gpu
@@ -69,6 +71,24 @@ def test_a_gpu_is_described() -> None:
     assert (second.name, second.status) == ("GPU 0", "fine")
     assert second.text == "NVIDIA H200, compute capability 9.0, 139.8 GiB, 4,900 GB/s nominal"
     assert second.facts["memory"] == 150_109_880_320
+
+
+def test_a_gpu_that_nobody_has_measured_is_said_to_be() -> None:
+    _, gpu, more = check_driver(Driver((13, 0), (Gpu(0, "NVIDIA B200", (10, 0), 2**37, 8e12),)))
+    assert (gpu.status, more.status, more.name) == ("fine", "absent", "GPU 0")
+    assert more.text.startswith("nobody has measured compute capability 10.0: ")
+    assert more.text.endswith("`gradkern doctor --self-test` compares them with the CPU's")
+
+
+def test_measured_are_the_gpus_of_the_results() -> None:
+    named = {
+        each
+        for path in (ROOT / "tools" / "results").glob("*.json")
+        for each in re.findall(r'"gpu": "NVIDIA (\w+)', path.read_text(encoding="utf-8"))
+    }
+    assert named
+    of = {each: {capability for name, (capability, *_) in GPUS.items() if each in name} for each in named}
+    assert {*doctor.MEASURED} == {capability for each in of.values() for capability in each}, of
 
 
 def test_a_driver_that_fails_is_a_problem_in_its_own_words() -> None:

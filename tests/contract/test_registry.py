@@ -19,11 +19,11 @@ from helpers.checkout import ROOT
 from helpers.toys import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from samples import inputs_of
 
 import gradkern
 from gradkern.contract import checked, reading, registry
 from gradkern.contract.axes import shape_of
+from gradkern.contract.samples import inputs_of
 
 OPERATORS = gradkern.operators()
 

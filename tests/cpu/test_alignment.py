@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.calls import run_any
-from samples import inputs_of
 
 import gradkern
 from gradkern.contract.axes import shape_of
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example
 
 pytestmark = pytest.mark.thorough

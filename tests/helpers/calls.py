@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import inputs_of
 
 import gradkern
 from gradkern.call import Call
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example
 from gradkern.dispatch.prepared import Prepared
 

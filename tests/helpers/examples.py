@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from samples import inputs_of
 
 import gradkern
 from gradkern.cli.sizes import named
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example, Operator
 
 OPERATORS = gradkern.operators()

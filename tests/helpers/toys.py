@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from samples import inputs_of
 
 import gradkern
 import gradkern.ops
 from gradkern import ShapeError
 from gradkern.contract import reading, registry, request
 from gradkern.contract.examples import complete
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Axis, Example, Operator
 
 __all__ = ["TOYS", "examples", "toy_arguments", "toys"]

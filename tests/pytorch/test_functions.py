@@ -400,7 +400,7 @@ def test_the_invertible_norm_says_that_it_has_no_second_derivative() -> None:
 
 def operands(name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The inputs of the first example in the contract's order, None for those that it leaves out before another."""
-    from samples import inputs_of
+    from gradkern.contract.samples import inputs_of
 
     operator = gradkern.operators()[name]
     import numpy as np

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from peers import PEERS, TORCH_OPERATORS
-from samples import inputs_of
 
 import gradkern
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example
 
 pytestmark = pytest.mark.torch

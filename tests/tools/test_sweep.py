@@ -13,11 +13,11 @@ import sweep
 import sweep_tables
 from draws import KINDS, drawn
 from helpers.calls import FakeProvider, prepare_any
-from samples import in_order, inputs_of
 
 import gradkern
 from gradkern.contract.axes import shape_of
 from gradkern.contract.consistency import example_mistakes
+from gradkern.contract.samples import in_order, inputs_of
 
 
 @pytest.mark.parametrize("kind", KINDS)

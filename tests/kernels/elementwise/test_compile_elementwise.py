@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
-from samples import inputs_of
 
 import gradkern
 from gradkern.arrays.host import NUMPY
@@ -18,6 +17,7 @@ from gradkern.call import Tensor
 from gradkern.contract.check import check
 from gradkern.contract.examples import complete
 from gradkern.contract.request import Views, request_of
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example
 from gradkern.policy import Policy
 

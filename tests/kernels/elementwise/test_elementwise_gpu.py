@@ -10,10 +10,10 @@ from helpers.calls import prepare_any, run_any
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 from helpers.torch_on_gpu import back, there
-from samples import inputs_of
 
 import gradkern
 from gradkern.contract.examples import complete
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from math import prod
+from typing import Any, cast
 
-import ml_dtypes  # noqa: F401  makes "bfloat16" a NumPy type name
 import numpy as np
+from numpy.typing import NDArray
 
+from gradkern.arrays.kind import dtype_of
 from gradkern.contract.axes import shape_of
 from gradkern.contract.schema import Example, Input, Operator
 from gradkern.strides import c_strides
@@ -19,7 +21,7 @@ ORDERS = ("C", "channels_last")
 
 def inputs_of(
     operator: Operator, types: Mapping[str, str], example: Example, random: np.random.Generator
-) -> dict[str, np.ndarray]:
+) -> dict[str, NDArray[Any]]:
     """An array for every input of the example, in contract order: of floating-point types normal, or as its values are
     declared; of others indices, a mask or bits. Inputs on the host are among the example's attributes.
     """
@@ -33,13 +35,15 @@ def inputs_of(
 
 def values_of(
     each: Input, random: np.random.Generator, shape: tuple[int, ...], axes: Mapping[str, Any], dtype: str
-) -> np.ndarray:
+) -> NDArray[Any]:
     """Samples of what the contract says the input's values are. axes: the sizes of axes, and attributes."""
     if each.values == "window":
-        return _in_windows(random, shape, axes, dtype).astype(dtype)
+        return _in_windows(random, shape, axes, dtype).astype(dtype_of(dtype))
     if each.index_of:
-        return indices_of(each, random, shape, axes).astype(dtype)
-    return np.asarray(_drawn(each, random, shape, dtype)).astype(dtype)  # of shape () it may have drawn a scalar
+        return indices_of(each, random, shape, axes).astype(dtype_of(dtype))
+    return np.asarray(_drawn(each, random, shape, dtype)).astype(
+        dtype_of(dtype)
+    )  # of shape () it may have drawn a scalar
 
 
 def _drawn(each: Input, random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
@@ -56,12 +60,16 @@ def _drawn(each: Input, random: np.random.Generator, shape: tuple[int, ...], dty
             return random.uniform(0, 1, shape)
         case (_, "log_probability"):
             return np.log(random.uniform(0.01, 1, shape))
+        case _:
+            pass
     spread = np.asarray(random.uniform(0.5, 2.0, shape)).astype(np.float32)
     signs = 1 if each.values == "positive" else random.choice(np.array([-1, 1], np.float32), shape)
     return spread * signs
 
 
-def indices_of(each: Input, random: np.random.Generator, shape: tuple[int, ...], axes: Mapping[str, Any]) -> np.ndarray:
+def indices_of(
+    each: Input, random: np.random.Generator, shape: tuple[int, ...], axes: Mapping[str, Any]
+) -> NDArray[Any]:
     """Indices into the axes that the contract names, those that count from the end among them where it takes these."""
     sizes = np.array([size for name in each.index_of for size in np.atleast_1d(axes[name])], np.int64)
     if each.along is None:
@@ -74,7 +82,7 @@ def indices_of(each: Input, random: np.random.Generator, shape: tuple[int, ...],
 
 def _in_windows(
     random: np.random.Generator, shape: tuple[int, ...], given: Mapping[str, Any], dtype: str
-) -> np.ndarray:
+) -> NDArray[Any]:
     """For each output of a pool an element of its window inside the input: its number in the window for uint8, else its
     index, of the plane or of the tensor.
     """
@@ -92,7 +100,7 @@ def _in_windows(
         flat = flat * (k if dtype == "uint8" else size) + (taps if dtype == "uint8" else first + taps * dilation)
     if dtype == "uint8" or given.get("index_base") == "plane":
         return flat
-    planes = np.arange(shape[0] * shape[1]) * int(np.prod(sizes))
+    planes = np.arange(shape[0] * shape[1]) * prod(sizes)
     return flat + planes.reshape(*shape[:2], *[1] * len(sizes))
 
 
@@ -101,7 +109,8 @@ def in_order(array: Any, order: str) -> Any:
     if order == "C" or array.ndim < 3:
         return array
     if isinstance(array, np.ndarray):
-        return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+        last: Any = np.moveaxis(cast(Any, array), 1, -1)
+        return np.moveaxis(np.ascontiguousarray(last), -1, 1)
     return array.movedim(1, -1).contiguous().movedim(-1, 1)  # PyTorch's
 
 

@@ -1,0 +1,108 @@
+"""`gradkern doctor --self-test`: every operator's kernels on the GPU at hand against the CPU provider, in a minute.
+
+It finds kernels that are wrong on this GPU, not the last digits of right ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import gradkern
+from gradkern.cli.checks import Check, fine, problem
+from gradkern.cli.sizes import Wanted, combinations, named
+from gradkern.contract import registry
+from gradkern.contract.samples import inputs_of
+from gradkern.dispatch.planner import compile_ahead
+from gradkern.errors import GradkernError
+from gradkern.system import notice, providers
+
+__all__ = ["SECONDS", "check_kernels"]
+
+SECONDS = 60.0
+_MOST = {"float64": 1e-12, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
+"""||one - other|| / ||other||: ten times what the tests allow each from exact results."""
+_TYPES = ("float32", "bfloat16", "float16")
+
+
+def check_kernels(provider: str = "cuda", reference: str = "cpu", seconds: float = SECONDS) -> Iterator[Check]:
+    """Compare providers on small calls of all operators that both have: one of each in float32 first, then other types,
+    then other sizes, until the time is over.
+    """
+    end = time.perf_counter() + seconds
+    tried, refused, left = 0, 0, 0
+    operators: set[str] = set()
+    for calls in _rounds(provider, reference):
+        if time.perf_counter() < end:
+            device = providers.PROVIDERS[provider].first_device
+            compile_ahead((provider, device, partial(each.dry_plan, provider)) for each in calls)
+        for each in calls:
+            if time.perf_counter() >= end:
+                left += 1
+                continue
+            try:
+                fault = _fault(each, provider, reference)
+            except GradkernError:  # what one of them does not have: a size, a type, a layout
+                refused += 1
+                continue
+            except Exception as error:  # whatever happens is the finding
+                fault = f"{type(error).__name__}: {error}"
+            tried, operators = tried + 1, operators | {each.name}
+            if fault is not None:
+                yield problem("self-test", f"{each.name} {_described(each)}: {fault}")
+    text = f"{tried} calls of {len(operators)} operators compared with the {reference} provider"
+    text += f", {refused} that one of them does not take" if refused else ""
+    text += f", {left} left out after {seconds:.0f} s" if left else ""
+    yield fine("self-test", text, calls=tried, refused=refused, left_out=left)
+
+
+def _rounds(provider: str, reference: str) -> Iterator[list[Wanted]]:
+    """Calls, the most telling first."""
+    both = [
+        (name, each) for name, each in registry.operators().items() if {provider, reference} <= each.providers.keys()
+    ]
+    for size in range(max((len(each.examples) for _, each in both), default=0)):
+        for data in _TYPES:
+            yield [
+                Wanted(name, each, each.examples[size], types)
+                for name, each in both
+                if size < len(each.examples)
+                for types in combinations(each, data)[:1]
+            ]
+
+
+def _fault(wanted: Wanted, provider: str, reference: str) -> str | None:
+    """Which output differs, and by how much; None where all agree."""
+    inputs: dict[str, Any] = inputs_of(wanted.operator, wanted.types, wanted.example, np.random.default_rng(0))
+    run: Any = gradkern.run  # its stubs know operators by their names
+    with notice.quiet():
+        ours, theirs = (
+            run(wanted.name, **inputs, **wanted.attributes, provider=each, policy={"allow_tf32": False})
+            for each in (provider, reference)
+        )
+    for name, one, other in zip(ours._fields, ours, theirs, strict=True):
+        if one is not None and (fault := _difference(one, other)):
+            return f"{name} {fault}"
+    return None
+
+
+def _difference(result: Any, expected: Any) -> str | None:
+    if result.shape != expected.shape or result.dtype != expected.dtype:
+        return f"is {result.dtype}{result.shape}, expected {expected.dtype}{expected.shape}"
+    if result.dtype.kind in "biu":
+        return None if (result == expected).all() else "differs"
+    one, other = (each.astype(np.float64) for each in (result, expected))
+    if not np.array_equal(np.isfinite(one), np.isfinite(other)):
+        return "is not finite where the other is, or the other way round"
+    finite = np.isfinite(one)
+    away, scale = np.linalg.norm((one - other)[finite]), np.linalg.norm(other[finite])
+    relative, most = float(away / max(scale, 1e-3)), _MOST[result.dtype.name]
+    return None if relative <= most else f"is {relative:.1e} away, at most {most:.0e}"
+
+
+def _described(wanted: Wanted) -> str:
+    return f"{named(wanted.example)} {','.join(dict.fromkeys(wanted.types.values()))}"
