@@ -62,6 +62,7 @@ _Provider: TypeAlias = Literal["cpu", "cuda"]
 _G = TypeVar("_G", bound=_Array)
 _M = TypeVar("_M", bound=_Array)
 _S = TypeVar("_S", bound=_Array)
+_SrcT = TypeVar("_SrcT", bound=_Array)
 _T = TypeVar("_T", bound=_Array)
 _T1 = TypeVar("_T1", bound=_Array)
 _T2 = TypeVar("_T2", bound=_Array)
@@ -81,6 +82,7 @@ _BatchNormalizationMergeStatisticsOutput: TypeAlias = Literal[
     "statistics", "sample_statistics", "running_mean", "running_var"
 ]
 _BatchNormalizationStatisticsOutput: TypeAlias = Literal["part_statistics"]
+_BatchScaleOutput: TypeAlias = Literal["output_0", "output_1", "output_2"]
 _BiasFastGeluOutput: TypeAlias = Literal["C"]
 _BiasFastGeluGrad_dXOutput: TypeAlias = Literal["dX", "dB"]
 _BiasGeluOutput: TypeAlias = Literal["C"]
@@ -98,6 +100,8 @@ _FastGeluGradOutput: TypeAlias = Literal["dX"]
 _GatherElementsGradOutput: TypeAlias = Literal["dX"]
 _GatherGradOutput: TypeAlias = Literal["dX"]
 _GatherNDGradOutput: TypeAlias = Literal["output"]
+_GeGLUOutput: TypeAlias = Literal["Y"]
+_GeGLUGradOutput: TypeAlias = Literal["dA", "dB", "Y"]
 _GeluGradOutput: TypeAlias = Literal["dX"]
 _GlobalAveragePoolGradOutput: TypeAlias = Literal["dX"]
 _GroupNormOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
@@ -113,11 +117,14 @@ _LogSoftmaxGradOutput: TypeAlias = Literal["dX"]
 _LogSoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _MaxPoolOutput: TypeAlias = Literal["Y", "Indices"]
 _MaxPoolGradOutput: TypeAlias = Literal["dX"]
+_MixedPrecisionScaleOutput: TypeAlias = Literal["Y"]
 _QuickGeluGradOutput: TypeAlias = Literal["dX"]
 _ReluGradOutput: TypeAlias = Literal["dX"]
 _ResizeGradOutput: TypeAlias = Literal["dX"]
 _RotaryEmbeddingOutput: TypeAlias = Literal["Y"]
 _RotaryEmbeddingGradOutput: TypeAlias = Literal["dX"]
+_ScaleOutput: TypeAlias = Literal["output"]
+_ScaledSumOutput: TypeAlias = Literal["output"]
 _SigmoidGradOutput: TypeAlias = Literal["dX"]
 _SimplifiedLayerNormalizationOutput: TypeAlias = Literal["Y", "inv_std_var"]
 _SimplifiedLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "X_grad_sum", "branch_grad"]
@@ -136,6 +143,8 @@ _SoftmaxGradOutput: TypeAlias = Literal["dX"]
 _SoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _SparseSoftmaxCrossEntropyOutput: TypeAlias = Literal["Y", "log_prob"]
 _SparseSoftmaxCrossEntropyGradOutput: TypeAlias = Literal["d_logits"]
+_SwiGLUOutput: TypeAlias = Literal["Y"]
+_SwiGLUGradOutput: TypeAlias = Literal["dA", "dB", "Y"]
 _TanhGradOutput: TypeAlias = Literal["dX"]
 
 class _Name(str):
@@ -248,6 +257,11 @@ class _BatchNormalizationStatisticsPlan(Prepared):
     def __call__(
         self, X: _T, *, out: Mapping[_BatchNormalizationStatisticsOutput, _Array] | None = None, stream: Any = None
     ) -> _results.BatchNormalizationStatistics[_T]: ...
+
+class _BatchScalePlan(Prepared):
+    def __call__(
+        self, input: _T, *, out: Mapping[_BatchScaleOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.BatchScale[_T]: ...
 
 class _BiasFastGeluPlan(Prepared):
     def __call__(
@@ -400,6 +414,16 @@ class _GatherNDGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.GatherNDGrad[_T]: ...
 
+class _GeGLUPlan(Prepared):
+    def __call__(
+        self, A: _T, B: _T, *, out: Mapping[_GeGLUOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.GeGLU[_T]: ...
+
+class _GeGLUGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, A: _T, B: _T, *, out: Mapping[_GeGLUGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.GeGLUGrad[_T]: ...
+
 class _GeluGradPlan(Prepared):
     def __call__(
         self, dY: _T, X: _T, *, out: Mapping[_GeluGradOutput, _Array] | None = None, stream: Any = None
@@ -539,6 +563,16 @@ class _MaxPoolGradPlan(Prepared):
         self, dY: _T, Indices: _Array, *, out: Mapping[_MaxPoolGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.MaxPoolGrad[_T]: ...
 
+class _MixedPrecisionScalePlan(Prepared):
+    def __call__(
+        self,
+        S: _Array | float,
+        X: _SrcT,
+        *,
+        out: Mapping[_MixedPrecisionScaleOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.MixedPrecisionScale[_SrcT]: ...
+
 class _QuickGeluGradPlan(Prepared):
     def __call__(
         self, dY: _T, X: _T, *, out: Mapping[_QuickGeluGradOutput, _Array] | None = None, stream: Any = None
@@ -584,6 +618,22 @@ class _RotaryEmbeddingGradPlan(Prepared):
         out: Mapping[_RotaryEmbeddingGradOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.RotaryEmbeddingGrad[_T]: ...
+
+class _ScalePlan(Prepared):
+    def __call__(
+        self, input: _T, scale: _Array | float, *, out: Mapping[_ScaleOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.Scale[_T]: ...
+
+class _ScaledSumPlan(Prepared):
+    def __call__(
+        self,
+        input_0: _T,
+        input_1: _T,
+        input_2: _T | None = None,
+        *,
+        out: Mapping[_ScaledSumOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.ScaledSum[_T]: ...
 
 class _SigmoidGradPlan(Prepared):
     def __call__(
@@ -780,6 +830,16 @@ class _SparseSoftmaxCrossEntropyGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.SparseSoftmaxCrossEntropyGrad[_T]: ...
 
+class _SwiGLUPlan(Prepared):
+    def __call__(
+        self, A: _T, B: _T, *, out: Mapping[_SwiGLUOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.SwiGLU[_T]: ...
+
+class _SwiGLUGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, A: _T, B: _T, *, out: Mapping[_SwiGLUGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.SwiGLUGrad[_T]: ...
+
 class _TanhGradPlan(Prepared):
     def __call__(
         self, dY: _T, Y: _T, *, out: Mapping[_TanhGradOutput, _Array] | None = None, stream: Any = None
@@ -794,6 +854,7 @@ class _BatchNormalizationGradFromSums_takes_dY_X_Scale_saved_mean_saved_inv_std_
 class _BatchNormalizationGradSums_takes_dY_X_saved_mean_saved_inv_std: ...
 class _BatchNormalizationMergeStatistics_takes_part_statistics_and_perhaps_input_mean_input_var: ...
 class _BatchNormalizationStatistics_takes_X: ...
+class _BatchScale_takes_input: ...
 class _BiasFastGelu_takes_A_B: ...
 class _BiasFastGeluGrad_dX_takes_dY_X_B: ...
 class _BiasGelu_takes_A_B: ...
@@ -811,6 +872,8 @@ class _FastGeluGrad_takes_dY_X: ...
 class _GatherElementsGrad_takes_dY_shape_indices: ...
 class _GatherGrad_takes_shape_indices_dY_and_perhaps_accumulator: ...
 class _GatherNDGrad_takes_shape_indices_update: ...
+class _GeGLU_takes_A_B: ...
+class _GeGLUGrad_takes_dY_A_B: ...
 class _GeluGrad_takes_dY_X: ...
 class _GlobalAveragePoolGrad_takes_dY: ...
 class _GroupNorm_takes_X_gamma_beta: ...
@@ -826,11 +889,14 @@ class _LogSoftmaxGrad_takes_dY_X: ...
 class _LogSoftmaxGrad_13_takes_dY_X: ...
 class _MaxPool_takes_X: ...
 class _MaxPoolGrad_takes_dY_Indices: ...
+class _MixedPrecisionScale_takes_S_X: ...
 class _QuickGeluGrad_takes_dY_X: ...
 class _ReluGrad_takes_dY_X: ...
 class _ResizeGrad_takes_dY_and_perhaps_X_roi_scales: ...
 class _RotaryEmbedding_takes_X_cos_cache_sin_cache_and_perhaps_position_ids: ...
 class _RotaryEmbeddingGrad_takes_dY_cos_cache_sin_cache_and_perhaps_position_ids: ...
+class _Scale_takes_input_scale: ...
+class _ScaledSum_takes_input_0_input_1_and_perhaps_input_2: ...
 class _SigmoidGrad_takes_dY_Y: ...
 class _SimplifiedLayerNormalization_takes_X_scale: ...
 class _SimplifiedLayerNormalizationGrad_takes_Y_grad_X_scale_inv_std_var_and_perhaps_residual_grad: ...
@@ -849,6 +915,8 @@ class _SoftmaxGrad_takes_dY_Y: ...
 class _SoftmaxGrad_13_takes_dY_Y: ...
 class _SparseSoftmaxCrossEntropy_takes_logits_label_and_perhaps_weight: ...
 class _SparseSoftmaxCrossEntropyGrad_takes_dY_log_prob_label_and_perhaps_weight: ...
+class _SwiGLU_takes_A_B: ...
+class _SwiGLUGrad_takes_dY_A_B: ...
 class _TanhGrad_takes_dY_Y: ...
 
 @overload
@@ -1170,6 +1238,35 @@ def run(
 
     Returns
       part_statistics: means, variances and number of elements of this part; 0 of nothing
+    """
+
+@overload
+def run(
+    op: Literal["BatchScale"],
+    input: _T,
+    *,
+    scale_0: float,
+    scale_1: float,
+    scale_2: float | None = None,
+    outputs: _BatchScaleOutput | Iterable[_BatchScaleOutput] | None = None,
+    out: Mapping[_BatchScaleOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.BatchScale[_T]:
+    """Two or three products of one array with numbers; the gradient of ScaledSum.
+
+      input: the array
+      scale_0: first factor
+      scale_1: second factor
+      scale_2: third factor
+
+    Returns
+      output_0: scale_0 input
+      output_1: scale_1 input
+      output_2: scale_2 input; with scale_2; on request
     """
 
 @overload
@@ -1695,6 +1792,60 @@ def run(
 
     Returns
       output: gradient of the data
+    """
+
+@overload
+def run(
+    op: Literal["GeGLU"],
+    A: _T,
+    B: _T,
+    *,
+    approximate: Literal["none", "tanh"] = "none",
+    outputs: _GeGLUOutput | Iterable[_GeGLUOutput] | None = None,
+    out: Mapping[_GeGLUOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GeGLU[_T]:
+    """GELU of A, times B.
+
+      A: the gate
+      B: what it lets through
+      approximate: tanh: GELU in its approximate form
+
+    Returns
+      Y: the product
+    """
+
+@overload
+def run(
+    op: Literal["GeGLUGrad"],
+    dY: _T,
+    A: _T,
+    B: _T,
+    *,
+    approximate: Literal["none", "tanh"] = "none",
+    outputs: _GeGLUGradOutput | Iterable[_GeGLUGradOutput] | None = None,
+    out: Mapping[_GeGLUGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.GeGLUGrad[_T]:
+    """Gradients of GeGLU, and the product again.
+
+      dY: gradient of the product
+      A: the gate
+      B: what it lets through
+      approximate: tanh: GELU in its approximate form
+
+    Returns
+      dA: gradient of A
+      dB: gradient of B
+      Y: the product; on request
     """
 
 @overload
@@ -2232,6 +2383,31 @@ def run(
 
 @overload
 def run(
+    op: Literal["MixedPrecisionScale"],
+    S: _Array | float,
+    X: _SrcT,
+    *,
+    to: Any = None,
+    outputs: _MixedPrecisionScaleOutput | Iterable[_MixedPrecisionScaleOutput] | None = None,
+    out: Mapping[_MixedPrecisionScaleOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.MixedPrecisionScale[_SrcT]:
+    """Product of a number and an array, in another type.
+
+      S: the number
+      X: the array
+      to: type of Y; without it that of an `out` array, else that of X
+
+    Returns
+      Y: S X
+    """
+
+@overload
+def run(
     op: Literal["QuickGeluGrad"],
     dY: _T,
     X: _T,
@@ -2392,6 +2568,62 @@ def run(
 
     Returns
       dX: dy1 cos + dy2 sin and dy2 cos - dy1 sin of each pair; elements behind the pairs as they are
+    """
+
+@overload
+def run(
+    op: Literal["Scale"],
+    input: _T,
+    scale: _Array | float,
+    *,
+    scale_down: Literal[0, 1] = 0,
+    outputs: _ScaleOutput | Iterable[_ScaleOutput] | None = None,
+    out: Mapping[_ScaleOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.Scale[_T]:
+    """Product or quotient of an array and a number.
+
+      input: the array
+      scale: the number
+      scale_down: 1: divide
+
+    Returns
+      output: input scale; or input / scale
+    """
+
+@overload
+def run(
+    op: Literal["ScaledSum"],
+    input_0: _T,
+    input_1: _T,
+    input_2: _T | None = None,
+    *,
+    scale_0: float,
+    scale_1: float,
+    scale_2: float | None = None,
+    outputs: _ScaledSumOutput | Iterable[_ScaledSumOutput] | None = None,
+    out: Mapping[_ScaledSumOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.ScaledSum[_T]:
+    """Sum of two or three arrays, each times a number.
+
+      input_0: first
+      input_1: second
+      input_2: third; with it scale_2
+      scale_0: first factor
+      scale_1: second factor
+      scale_2: third factor
+
+    Returns
+      output: the sum
     """
 
 @overload
@@ -2961,6 +3193,56 @@ def run(
 
 @overload
 def run(
+    op: Literal["SwiGLU"],
+    A: _T,
+    B: _T,
+    *,
+    outputs: _SwiGLUOutput | Iterable[_SwiGLUOutput] | None = None,
+    out: Mapping[_SwiGLUOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SwiGLU[_T]:
+    """SiLU of A, times B.
+
+      A: the gate
+      B: what it lets through
+
+    Returns
+      Y: the product
+    """
+
+@overload
+def run(
+    op: Literal["SwiGLUGrad"],
+    dY: _T,
+    A: _T,
+    B: _T,
+    *,
+    outputs: _SwiGLUGradOutput | Iterable[_SwiGLUGradOutput] | None = None,
+    out: Mapping[_SwiGLUGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.SwiGLUGrad[_T]:
+    """Gradients of SwiGLU, and the product again.
+
+      dY: gradient of the product
+      A: the gate
+      B: what it lets through
+
+    Returns
+      dA: gradient of A
+      dB: gradient of B
+      Y: the product; on request
+    """
+
+@overload
+def run(
     op: Literal["TanhGrad"],
     dY: _T,
     Y: _T,
@@ -3058,6 +3340,8 @@ def run(
     **named: Any,
 ) -> Any: ...
 @overload
+def run(op: Literal["BatchScale"], input: _BatchScale_takes_input, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
 def run(op: Literal["BiasFastGelu"], input: _BiasFastGelu_takes_A_B, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(
@@ -3133,6 +3417,10 @@ def run(
 def run(
     op: Literal["GatherNDGrad"], input: _GatherNDGrad_takes_shape_indices_update, /, *inputs: Any, **named: Any
 ) -> Any: ...
+@overload
+def run(op: Literal["GeGLU"], input: _GeGLU_takes_A_B, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["GeGLUGrad"], input: _GeGLUGrad_takes_dY_A_B, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(op: Literal["GeluGrad"], input: _GeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
@@ -3210,6 +3498,10 @@ def run(op: Literal["MaxPool"], input: _MaxPool_takes_X, /, *inputs: Any, **name
 @overload
 def run(op: Literal["MaxPoolGrad"], input: _MaxPoolGrad_takes_dY_Indices, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
+def run(
+    op: Literal["MixedPrecisionScale"], input: _MixedPrecisionScale_takes_S_X, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
 def run(op: Literal["QuickGeluGrad"], input: _QuickGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(op: Literal["ReluGrad"], input: _ReluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
@@ -3232,6 +3524,12 @@ def run(
     /,
     *inputs: Any,
     **named: Any,
+) -> Any: ...
+@overload
+def run(op: Literal["Scale"], input: _Scale_takes_input_scale, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(
+    op: Literal["ScaledSum"], input: _ScaledSum_takes_input_0_input_1_and_perhaps_input_2, /, *inputs: Any, **named: Any
 ) -> Any: ...
 @overload
 def run(op: Literal["SigmoidGrad"], input: _SigmoidGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
@@ -3355,6 +3653,10 @@ def run(
     *inputs: Any,
     **named: Any,
 ) -> Any: ...
+@overload
+def run(op: Literal["SwiGLU"], input: _SwiGLU_takes_A_B, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["SwiGLUGrad"], input: _SwiGLUGrad_takes_dY_A_B, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(op: Literal["TanhGrad"], input: _TanhGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
@@ -3545,6 +3847,24 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _BatchNormalizationStatisticsPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["BatchScale"],
+    input: _Array,
+    *,
+    scale_0: float,
+    scale_1: float,
+    scale_2: float | None = None,
+    outputs: _BatchScaleOutput | Iterable[_BatchScaleOutput] | None = None,
+    out: Mapping[_BatchScaleOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _BatchScalePlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -3880,6 +4200,41 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["GeGLU"],
+    A: _Array,
+    B: _Array,
+    *,
+    approximate: Literal["none", "tanh"] = "none",
+    outputs: _GeGLUOutput | Iterable[_GeGLUOutput] | None = None,
+    out: Mapping[_GeGLUOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GeGLUPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["GeGLUGrad"],
+    dY: _Array,
+    A: _Array,
+    B: _Array,
+    *,
+    approximate: Literal["none", "tanh"] = "none",
+    outputs: _GeGLUGradOutput | Iterable[_GeGLUGradOutput] | None = None,
+    out: Mapping[_GeGLUGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _GeGLUGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["GeluGrad"],
     dY: _Array,
     X: _Array,
@@ -4197,6 +4552,23 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["MixedPrecisionScale"],
+    S: _Array | float,
+    X: _Array,
+    *,
+    to: Any = None,
+    outputs: _MixedPrecisionScaleOutput | Iterable[_MixedPrecisionScaleOutput] | None = None,
+    out: Mapping[_MixedPrecisionScaleOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _MixedPrecisionScalePlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["QuickGeluGrad"],
     dY: _Array,
     X: _Array,
@@ -4300,6 +4672,43 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _RotaryEmbeddingGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["Scale"],
+    input: _Array,
+    scale: _Array | float,
+    *,
+    scale_down: Literal[0, 1] = 0,
+    outputs: _ScaleOutput | Iterable[_ScaleOutput] | None = None,
+    out: Mapping[_ScaleOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _ScalePlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["ScaledSum"],
+    input_0: _Array,
+    input_1: _Array,
+    input_2: _Array | None = None,
+    *,
+    scale_0: float,
+    scale_1: float,
+    scale_2: float | None = None,
+    outputs: _ScaledSumOutput | Iterable[_ScaledSumOutput] | None = None,
+    out: Mapping[_ScaledSumOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _ScaledSumPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -4655,6 +5064,39 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["SwiGLU"],
+    A: _Array,
+    B: _Array,
+    *,
+    outputs: _SwiGLUOutput | Iterable[_SwiGLUOutput] | None = None,
+    out: Mapping[_SwiGLUOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SwiGLUPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["SwiGLUGrad"],
+    dY: _Array,
+    A: _Array,
+    B: _Array,
+    *,
+    outputs: _SwiGLUGradOutput | Iterable[_SwiGLUGradOutput] | None = None,
+    out: Mapping[_SwiGLUGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _SwiGLUGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["TanhGrad"],
     dY: _Array,
     Y: _Array,
@@ -4747,6 +5189,8 @@ def prepare(
     **named: Any,
 ) -> Prepared: ...
 @overload
+def prepare(op: Literal["BatchScale"], input: _BatchScale_takes_input, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
 def prepare(op: Literal["BiasFastGelu"], input: _BiasFastGelu_takes_A_B, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
 def prepare(
@@ -4826,6 +5270,10 @@ def prepare(
 def prepare(
     op: Literal["GatherNDGrad"], input: _GatherNDGrad_takes_shape_indices_update, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
+@overload
+def prepare(op: Literal["GeGLU"], input: _GeGLU_takes_A_B, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(op: Literal["GeGLUGrad"], input: _GeGLUGrad_takes_dY_A_B, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
 def prepare(op: Literal["GeluGrad"], input: _GeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
@@ -4912,6 +5360,10 @@ def prepare(
 ) -> Prepared: ...
 @overload
 def prepare(
+    op: Literal["MixedPrecisionScale"], input: _MixedPrecisionScale_takes_S_X, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
     op: Literal["QuickGeluGrad"], input: _QuickGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
@@ -4935,6 +5387,12 @@ def prepare(
     /,
     *inputs: Any,
     **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(op: Literal["Scale"], input: _Scale_takes_input_scale, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["ScaledSum"], input: _ScaledSum_takes_input_0_input_1_and_perhaps_input_2, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
 def prepare(op: Literal["SigmoidGrad"], input: _SigmoidGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Prepared: ...
@@ -5060,6 +5518,10 @@ def prepare(
     *inputs: Any,
     **named: Any,
 ) -> Prepared: ...
+@overload
+def prepare(op: Literal["SwiGLU"], input: _SwiGLU_takes_A_B, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(op: Literal["SwiGLUGrad"], input: _SwiGLUGrad_takes_dY_A_B, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
 def prepare(op: Literal["TanhGrad"], input: _TanhGrad_takes_dY_Y, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload

@@ -20,6 +20,7 @@ Array: TypeAlias = _Dlpack | _ArrayInterface | _CudaArrayInterface
 _G = TypeVar("_G", bound=Array, default=Any)
 _M = TypeVar("_M", bound=Array, default=Any)
 _S = TypeVar("_S", bound=Array, default=Any)
+_SrcT = TypeVar("_SrcT", bound=Array, default=Any)
 _T = TypeVar("_T", bound=Array, default=Any)
 _T1 = TypeVar("_T1", bound=Array, default=Any)
 _T2 = TypeVar("_T2", bound=Array, default=Any)
@@ -112,6 +113,16 @@ class BatchNormalizationStatistics(NamedTuple, Generic[_T]):
 
     part_statistics: _T | Any
     """means, variances and number of elements of this part; 0 of nothing"""
+
+class BatchScale(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output_0: _T | Any
+    """scale_0 input"""
+    output_1: _T | Any
+    """scale_1 input"""
+    output_2: _T | Any
+    """scale_2 input; with scale_2"""
 
 class BiasFastGelu(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
@@ -236,6 +247,23 @@ class GatherNDGrad(NamedTuple, Generic[_T]):
 
     output: _T | Any
     """gradient of the data"""
+
+class GeGLU(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """the product"""
+
+class GeGLUGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dA: _T | Any
+    """gradient of A"""
+    dB: _T | Any
+    """gradient of B"""
+    @property
+    def Y(self) -> _T | Any:
+        """the product; where it was asked for"""
 
 class GeluGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
@@ -381,6 +409,12 @@ class MaxPoolGrad(NamedTuple, Generic[_T]):
     dX: _T | Any
     """gradient of the input"""
 
+class MixedPrecisionScale(NamedTuple, Generic[_SrcT]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _SrcT | Any
+    """S X"""
+
 class QuickGeluGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -410,6 +444,18 @@ class RotaryEmbeddingGrad(NamedTuple, Generic[_T]):
 
     dX: _T | Any
     """dy1 cos + dy2 sin and dy2 cos - dy1 sin of each pair; elements behind the pairs as they are"""
+
+class Scale(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """input scale; or input / scale"""
+
+class ScaledSum(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """the sum"""
 
 class SigmoidGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
@@ -554,6 +600,23 @@ class SparseSoftmaxCrossEntropyGrad(NamedTuple, Generic[_T]):
 
     d_logits: _T | Any
     """gradient of the scores"""
+
+class SwiGLU(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """the product"""
+
+class SwiGLUGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dA: _T | Any
+    """gradient of A"""
+    dB: _T | Any
+    """gradient of B"""
+    @property
+    def Y(self) -> _T | Any:
+        """the product; where it was asked for"""
 
 class TanhGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

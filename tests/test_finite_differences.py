@@ -28,7 +28,7 @@ def test_gradients_agree_with_differences_of_the_forward_pass(
     inputs = sample(operator, row, example)
     forward = FORWARD_PASSES[name](inputs, **example.attributes)
     result = run_any(name, **inputs, outputs=every_output(operator), **attributes_of(operator, row, example))
-    assert set(forward.gradients.values()) == set(every_output(operator))
+    assert set(forward.gradients.values()) == set(every_output(operator)) - {"Y"}
     for parameter, output in forward.gradients.items():
         gradient = getattr(result, output).astype(np.float64)
         # Partly along the gradient: at right angles to it any multiple of it has the same rate.

@@ -63,6 +63,8 @@ PARTNERS: dict[tuple[Any, Any], tuple[dict[str, str], dict[str, str]]] = {
     ),
     ("MaxPool", "MaxPoolGrad"): ({"Indices": "Indices"}, {"X": "dX"}),
     ("RotaryEmbedding", "RotaryEmbeddingGrad"): (ROTARY, {"X": "dX"}),
+    ("SwiGLU", "SwiGLUGrad"): ({"A": "A", "B": "B"}, {"A": "dA", "B": "dB"}),
+    ("GeGLU", "GeGLUGrad"): ({"A": "A", "B": "B"}, {"A": "dA", "B": "dB"}),
     ("GroupNorm", "GroupNormGrad"): (GROUP, OF_GROUP),
     ("SkipGroupNorm", "GroupNormGrad"): ({**GROUP, "X": "S"}, {**OF_GROUP, "skip": "dX"}),
     ("GroupNormalization", "GroupNormGrad"): (ONNX_GROUP, {"X": "dX", "scale": "dgamma", "bias": "dbeta"}),

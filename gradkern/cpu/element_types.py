@@ -23,6 +23,8 @@ from gradkern.cpu.llvm import ir, make_array
 __all__ = [
     "OVER_DATA",
     "OVER_DATA_TYPE",
+    "OVER_THIRD",
+    "OVER_THIRD_TYPE",
     "OVER_UPSTREAM",
     "OVER_UPSTREAM_TYPE",
     "arithmetic",
@@ -134,12 +136,13 @@ def summand(array: Any, output: Any, value: float) -> Any:
     raise NotImplementedError("for kernels only")
 
 
-OVER_UPSTREAM, OVER_DATA = True, 0
-OVER_UPSTREAM_TYPE, OVER_DATA_TYPE = types.boolean, types.int64
+OVER_UPSTREAM, OVER_DATA, OVER_THIRD = True, 0, 0.0
+OVER_UPSTREAM_TYPE, OVER_DATA_TYPE, OVER_THIRD_TYPE = types.boolean, types.int64, types.float64
 
 
-def destination(output: Any, upstream: Any, data: Any) -> Any:
-    """The target of an output: its own array, or one of these two inputs if `output` is OVER_UPSTREAM or OVER_DATA.
+def destination(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
+    """The target of an output: its own array, or one of these inputs if `output` is OVER_UPSTREAM, OVER_DATA or
+    OVER_THIRD.
 
     With the same array as two arguments, loops would run one element at a time: LLVM checks at run time whether an
     output overlaps an input, and runs the vector code only if not. Here it sees one array.
@@ -148,17 +151,21 @@ def destination(output: Any, upstream: Any, data: Any) -> Any:
 
 
 @overload(destination, jit_options=INLINE)
-def _destination(output: Any, upstream: Any, data: Any) -> Any:
-    def own(output: Any, upstream: Any, data: Any) -> Any:
+def _destination(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
+    def own(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
         return output
 
-    def over_upstream(output: Any, upstream: Any, data: Any) -> Any:
+    def over_upstream(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
         return upstream
 
-    def over_data(output: Any, upstream: Any, data: Any) -> Any:
+    def over_data(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
         return data
 
-    return {OVER_UPSTREAM_TYPE: over_upstream, OVER_DATA_TYPE: over_data}.get(output, own)
+    def over_third(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
+        return third
+
+    over = {OVER_UPSTREAM_TYPE: over_upstream, OVER_DATA_TYPE: over_data, OVER_THIRD_TYPE: over_third}
+    return over.get(output, own)
 
 
 def _copying(count: int) -> Any:

@@ -32,7 +32,7 @@ def elementwise_kernel(element: Any) -> Kernel:
         queue: Any, X0: Any, X1: Any, X2: Any, Y0: Any, Y1: Any, Y2: Any, size: int, n0: float, n1: float, n2: float
     ) -> None:
         widest_vectors()
-        T0, T1, T2 = destination(Y0, X0, X1), destination(Y1, X0, X1), destination(Y2, X0, X1)
+        T0, T1, T2 = destination(Y0, X0, X1, X2), destination(Y1, X0, X1, X2), destination(Y2, X0, X1, X2)
         r, one = (real(X0, n0), real(X0, n1), real(X0, n2)), real(X0, 1)
         task = take(queue)
         while task >= 0:
@@ -122,12 +122,11 @@ def elementwise_plan(
     order = tuple(rank) if bits else memory_order(arrays[-1])  # elements may be in any order that all share
     if not all(is_dense(each, order) for each in arrays):
         order = tuple(rank)
-    over = (inputs[0], next((name for name in inputs[1:] if name != bits), inputs[0]))
     size, nbytes = arrays[-1].size, sum(each.nbytes for each in tensors.values())
     read_at = {name: place for place, name in enumerate((*call.inputs, *call.scalars))}
     places = [read_at.get(name) for name in inputs]
     padding = [None] * (3 - len(inputs))
-    kinds = [argument_type(call, name, over, order) for name in (*inputs, *outputs)]
+    kinds = [argument_type(call, name, inputs, order) for name in (*inputs, *outputs)]
     kinds[len(inputs) : len(inputs)] = [types.none] * len(padding)
     kinds += [types.none] * (6 - len(kinds))
     compiled = compiled_of(QUEUE, *kinds, types.int64, *[types.float64] * 3)
@@ -142,5 +141,5 @@ def elementwise_plan(
     orders = {name: None if name == bits else order for name in (*inputs, *outputs)}
     repeatable = not call.scalars
     return FlatPlan(
-        call, kernel="elements", outputs=outputs, launch=launch, over=over, orders=orders, repeatable=repeatable
+        call, kernel="elements", outputs=outputs, launch=launch, over=inputs, orders=orders, repeatable=repeatable
     )

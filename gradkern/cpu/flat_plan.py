@@ -16,6 +16,8 @@ from gradkern.call import Call, Tensor
 from gradkern.cpu.element_types import (
     OVER_DATA,
     OVER_DATA_TYPE,
+    OVER_THIRD,
+    OVER_THIRD_TYPE,
     OVER_UPSTREAM,
     OVER_UPSTREAM_TYPE,
     array_type,
@@ -27,8 +29,14 @@ __all__ = ["FlatPlan", "argument_type"]
 
 Order = tuple[int, ...] | None
 Launch = Callable[[list[Any], list[Any]], None]
-Over = tuple[str, str]
+Over = Sequence[str]
 Flatten = Callable[[np.ndarray], Any]
+
+_MARKERS = (
+    (OVER_UPSTREAM, OVER_UPSTREAM_TYPE),
+    (OVER_DATA, OVER_DATA_TYPE),
+    (OVER_THIRD, OVER_THIRD_TYPE),
+)
 
 
 def argument_type(call: Call, name: str, over: Over | None = None, order: Order = None) -> Any:
@@ -36,7 +44,7 @@ def argument_type(call: Call, name: str, over: Over | None = None, order: Order 
     if name in call.outputs:
         marker = _marker(call, name, over, order)
         if marker is not None:
-            return OVER_UPSTREAM_TYPE if marker is OVER_UPSTREAM else OVER_DATA_TYPE
+            return next(kind for each, kind in _MARKERS if each is marker)
     tensor = call.inputs.get(name) or call.outputs.get(name)
     return types.none if tensor is None else array_type(tensor.dtype)
 
@@ -44,7 +52,7 @@ def argument_type(call: Call, name: str, over: Over | None = None, order: Order 
 def _marker(call: Call, output: str, over: Over | None, order: Order) -> Any:
     """The marker of an output that is written over an input's array; None for an output with its own array."""
     if over is not None and is_dense(call.outputs[output], order):
-        for name, marker in zip(over, (OVER_UPSTREAM, OVER_DATA), strict=True):
+        for name, (marker, _) in zip(over, _MARKERS, strict=False):
             if (name, output) in call.in_place:
                 return marker
     return None
@@ -55,7 +63,7 @@ class FlatPlan:
 
     launch   takes the inputs in the order of the call and behind them the numbers of `Call.scalars`, and the outputs in
              the order of `outputs`: None if not requested,
-             OVER_UPSTREAM or OVER_DATA if written over the first or the second of the inputs that `over` names
+             OVER_UPSTREAM, OVER_DATA or OVER_THIRD if written over the first, second or third input that `over` names
     orders   the launch's memory order of axes, by tensor name; others are in C order
     scratch  bytes that the launch itself allocates
     repeatable  whether the launch does nothing but run kernels (threads.run) on these arrays and on RowSums.partials

@@ -230,6 +230,18 @@ def _masked(inputs: Arrays, *, mask: str = "mask", bits: bool = False, ratio: fl
     return ForwardPass(lambda p: p["X"] * factors, {"X": 0 * _exact(dY)}, {"X": gradient}, _exact(dY))
 
 
+def _gated(inputs: Arrays, *, gate: Callable[[Array], Array]) -> ForwardPass:
+    """Y, which the gradients give out again, is another output whose gradient is 0."""
+    parameters = {"A": _exact(inputs["A"]), "B": _exact(inputs["B"])}
+    run = lambda p: gate(p["A"]) * p["B"]  # noqa: E731
+    return ForwardPass(run, parameters, {"A": "dA", "B": "dB"}, _exact(inputs["dY"]))
+
+
+def _geglu(inputs: Arrays, *, approximate: str = "none") -> ForwardPass:
+    gelu = forward.bias_fast_gelu if approximate == "tanh" else forward.bias_gelu
+    return _gated(inputs, gate=lambda a: gelu(a, np.zeros(())))
+
+
 def _softmax_dropout(inputs: Arrays, *, axis: int, ratio: float = 0.5) -> ForwardPass:
     X, factors = _exact(inputs["softmax_y"]), inputs["mask"] / (1 - ratio)
     axes = tuple(range(axis % X.ndim, X.ndim))
@@ -436,6 +448,8 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
         inverse=lambda y, alpha=0.01: np.where(y > 0, y, y / alpha),
     ),
     "SigmoidGrad": partial(_activation, of=lambda x: 1 / (1 + np.exp(-x)), inverse=lambda y: np.log(y / (1 - y))),
+    "SwiGLUGrad": partial(_gated, gate=lambda a: a / (1 + np.exp(-a))),
+    "GeGLUGrad": _geglu,
     "DropoutGrad": partial(_masked, ratio=0.5),
     "BitmaskDropoutGrad": partial(_masked, bits=True, ratio=0.5),
     "FakeQuantGrad": partial(_masked, mask="gradient_mask"),

@@ -17,13 +17,13 @@ class Held:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, offset: int = 0, spread: int = 0, axes: Any = None) -> None:
         axes = tuple(range(len(shape))) if axes is None else axes  # in memory order
-        stored = tuple(shape[axis] for axis in axes)
+        stored = tuple(shape[axis] for axis in axes) or (1,)
         item = np.dtype(dtype).itemsize
         columns = stored[-1]
         self.memory = Guarded((int(np.prod(stored[:-1])), columns), dtype, offset * item, (columns + spread) * item)
         strides = [item * (columns + spread) * int(np.prod(stored[n + 1 : -1])) for n in range(len(stored) - 1)]
         view = np.lib.stride_tricks.as_strided(self.memory.array, stored, (*strides, item))
-        self.array = view.transpose(np.argsort(axes))
+        self.array = view.transpose(np.argsort(axes)) if shape else view.reshape(())
         self.address = self.memory.address
 
     @property

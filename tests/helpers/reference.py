@@ -569,6 +569,35 @@ def _softmax_dropout(dy: Array, mask: Array, softmax_y: Array, *, axis: int, rat
     return {"dx": found["dX"]}
 
 
+def _scaled_sum(*, scale_0: float, scale_1: float, scale_2: float = 0.0, **inputs: Array) -> Gradients:
+    scales = {"input_0": scale_0, "input_1": scale_1, "input_2": scale_2}
+    return {"output": np.add.reduce([scales[name] * each for name, each in inputs.items()])}
+
+
+def _batch_scale(**given: Any) -> Gradients:
+    data = given.pop("input")
+    return {name.replace("scale", "output"): each * data for name, each in given.items()}
+
+
+def _scale(*, scale: Array, scale_down: int = 0, **given: Array) -> Gradients:
+    return {"output": given["input"] / scale if scale_down else given["input"] * scale}
+
+
+def _gated(A: Array, B: Array, dY: Array | None = None, *, approximate: str | None = None) -> Gradients:
+    """Of SwiGLU where there is no kind of GELU."""
+    if approximate is None:
+        value, slope = A * expit(A), _quick_gelu_slope(A, 1.0)
+    elif approximate == "none":
+        value, slope = A * ndtr(A), _gelu_slope(A)
+    else:
+        value, slope = A * expit(2 * 0.7978845608028654 * (A + 0.044715 * A**3)), _fast_gelu_slope(A)
+    return {"Y": value * B} if dY is None else {"dA": dY * B * slope, "dB": dY * value, "Y": value * B}
+
+
+def _geglu(approximate: str = "none", **arrays: Array) -> Gradients:
+    return _gated(**arrays, approximate=approximate)
+
+
 def _saturated(z: Array) -> Array:
     """Beyond 50 both slopes are 0 or 1 to the last bit (exp(-50^2 / 2) is 0) and z^3 may overflow. NaN stays NaN."""
     return np.clip(z, -50, 50)
@@ -1000,6 +1029,12 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "LeakyReluGrad": partial(_activation, slope=_leaky_relu_slope),
     "SigmoidGrad": partial(_activation, slope=lambda y: y * (1 - y)),
     "TanhGrad": partial(_activation, slope=lambda y: 1 - y**2),
+    "ScaledSum": _scaled_sum,
+    "BatchScale": _batch_scale,
+    "Scale": _scale,
+    "MixedPrecisionScale": lambda X, S, to=None: {"Y": X * S},
+    **dict.fromkeys(("SwiGLU", "SwiGLUGrad"), _gated),
+    **dict.fromkeys(("GeGLU", "GeGLUGrad"), _geglu),
     "DropoutGrad": _dropout,
     "BitmaskDropoutGrad": partial(_dropout, bits=True),
     "FakeQuantGrad": _fake_quant,

@@ -64,7 +64,7 @@ def simulate(
     held = {name: each if isinstance(each, Held) else hold(each) for name, each in arrays.items()}
     given = {name: View(each.tensor, None, "cuda:0", NUMPY) for name, each in held.items()}
     wanted = named.pop("outputs", None)
-    request = request_of(operator, (), {name: each.array for name, each in held.items()} | named, wanted)
+    request = request_of(operator, (), {name: each.tensor for name, each in held.items()} | named, wanted)
     out = {target: given[source] for source, target in in_place.items()}
     call = check(request, Views(given, out, frozenset(in_place.items())), Policy(), None)
     results = {target: held[source] for source, target in in_place.items()}

@@ -87,6 +87,10 @@ def _softmax(dY: Array, Y: Array, axis: int = 1, **_: Any) -> Gradients:
     return _softmax_13(dY, Y, tuple(range(axis % Y.ndim, Y.ndim)))
 
 
+def _gated(dY: Array, A: Array, B: Array, **_: Any) -> Gradients:
+    return {"dA": 1.13 * dY * B, "dB": dY * A, "Y": A * B}
+
+
 def _softmax_dropout(dy: Array, mask: Array, softmax_y: Array, axis: int, ratio: float = 0.5) -> Gradients:
     return {"dx": _softmax(np.where(mask, dy / (1 - ratio), 0.0), softmax_y, axis)["dX"]}
 
@@ -155,5 +159,6 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     **dict.fromkeys(("GeluGrad", "FastGeluGrad", "QuickGeluGrad", "ReluGrad"), _activation),
     **{name: FORMULAS[name] for name in ("DropoutGrad", "BitmaskDropoutGrad", "FakeQuantGrad")},
     "SoftmaxDropoutGrad": _softmax_dropout,
+    **dict.fromkeys(("SwiGLUGrad", "GeGLUGrad"), _gated),
     **dict.fromkeys(("LeakyReluGrad", "SigmoidGrad", "TanhGrad"), _activation),
 }

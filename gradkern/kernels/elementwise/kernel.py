@@ -6,7 +6,7 @@ block also computes the elements behind the last whole vector, one a thread. Row
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numba import cuda
@@ -30,12 +30,15 @@ ARGUMENTS = (  # distances of rows are in bytes, `columns` in vectors: multiplie
 
 
 def elementwise_kernel(
-    types: ElementwiseTypes, config: ElementwiseConfig, element: Callable[..., Any]
+    types: ElementwiseTypes, config: ElementwiseConfig, element: Callable[..., Any], outputs: Sequence[str] = ()
 ) -> Callable[..., None]:
     """The kernel, as a function that Numba compiles with every argument (ARGUMENTS) an int64. element(x0, x1, x2, r), a
-    device function, is the output's element, or a tuple of each output's; x of inputs that are not there repeat the
-    last, r is a local array of the launch's numbers in the type of arithmetic.
+    device function, is the output's element; x of inputs that are not there repeat the last, r is a local array of the
+    launch's numbers in the type of arithmetic. outputs: of elements that are tuples, the contract's names; those that
+    are not wanted are not stored.
     """
+    if outputs:
+        element = _wanted(types, element, outputs)
     WIDTH, VECTORS, THREADS, ROWS = config.width, config.vectors, config.threads, types.rows
     INPUTS, OUTPUTS, NUMBERS = len(types.inputs), len(types.outputs), len(types.numbers)
     FLOAT = float64 if types.compute == "float64" else float32
@@ -136,6 +139,23 @@ def elementwise_kernel(
                     one_2(b2 + n * (O2 // WIDTH), y2)
 
     return kernel
+
+
+def _wanted(types: ElementwiseTypes, element: Callable[..., Any], outputs: Sequence[str]) -> Callable[..., Any]:
+    """The element, with those of its values that are written."""
+    FIRST, SECOND, THIRD = (*(outputs.index(name) for name in types.written), 0, 0)[:3]
+    OUTPUTS = len(types.written)
+
+    @device_function
+    def wanted(x0: Any, x1: Any, x2: Any, r: Any) -> Any:
+        every = element(x0, x1, x2, r)
+        if OUTPUTS == 1:
+            return every[FIRST]
+        if OUTPUTS == 2:
+            return every[FIRST], every[SECOND]
+        return every[FIRST], every[SECOND], every[THIRD]
+
+    return wanted
 
 
 def _input(types: ElementwiseTypes, kind: str, width: int, rows: bool = True) -> tuple[Callable[..., Any], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
@@ -25,7 +25,12 @@ def floats_of(values: Mapping[str, Any]) -> list[float]:
 
 
 def elementwise_plan(
-    call: Call, builder: str, numbers: Numbers = floats_of, bits: str = "", on_device: str = ""
+    call: Call,
+    builder: str,
+    numbers: Numbers = floats_of,
+    bits: str = "",
+    on_device: str = "",
+    more: Sequence[Any] = (),
 ) -> LaunchPlan | NumbersPlan | EmptyPlan:
     """The plan of a call with arrays of one shape.
 
@@ -33,6 +38,7 @@ def elementwise_plan(
     numbers    at most three; of calls that have numbers on the host a single one
     bits       the input that has a bit for each element
     on_device  the input that is the only number, where it is in the device's memory
+    more       constants that the builder takes besides
     """
     device = device_of(call)
     inputs = {name: each for name, each in call.inputs.items() if name != on_device}
@@ -64,6 +70,7 @@ def elementwise_plan(
         builder,
         types,
         config,
+        *more,
         name=kernel_name(operator_words(call.operator), *types.inputs[:1], config.name),
         arguments=len(ARGUMENTS),
         threads=config.threads,

@@ -12,7 +12,7 @@ from gradkern.cpu.elementwise import elementwise_kernel, elementwise_plan
 from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.cpu.gelu import exact_gelu_gradient, exp, fast_gelu_gradient
 
-__all__ = ["plan"]
+__all__ = ["plan", "sigmoid"]
 
 
 @numba.njit(**INLINE)
@@ -26,11 +26,17 @@ def _fast_gelu(d: Any, x: Any, _: Any, r: Any, one: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def _quick_gelu(d: Any, x: Any, _: Any, r: Any, one: Any) -> Any:
-    z = r[0] * x
+def sigmoid(z: Any, one: Any) -> Any:
+    """1/(1 + exp(-z)), and 1 less that, without cancellation."""
     e = exp(-abs(z))  # at most 1
     near, far = one / (one + e), e / (one + e)
-    s, rest = (near, far) if z >= 0 else (far, near)
+    return (near, far) if z >= 0 else (far, near)
+
+
+@numba.njit(**INLINE)
+def _quick_gelu(d: Any, x: Any, _: Any, r: Any, one: Any) -> Any:
+    z = r[0] * x
+    s, rest = sigmoid(z, one)
     return d * (s * (one + z * rest)), one, one
 
 

@@ -53,7 +53,12 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, bool
         far = apart and each.ndim == 2 and each.shape[1] == 1024
         strides = (each.strides[0] * 2, each.strides[1]) if far else each.strides
         views[key] = View(Tensor(each.dtype, each.shape, strides, 16), None, "cuda:0", NUMPY)
-    request = request_of(name, (), {**arrays, **required}, [each.name for each in operator.outputs])
+    request = request_of(
+        name,
+        (),
+        {**{key: each.tensor for key, each in views.items()}, **required},
+        [each.name for each in operator.outputs],
+    )
     call = check(request, Views(views, {}, frozenset()), Policy(), None)
     module = import_module(f"gradkern.ops.{operator.family}.{operator.providers['cuda'][0]}")
     with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:

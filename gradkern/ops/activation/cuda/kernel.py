@@ -14,7 +14,7 @@ from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTy
 from gradkern.kernels.elementwise.kernel import elementwise_kernel
 from gradkern.ops.bias_gelu.cuda.gelu_derivative import slope_of
 
-__all__ = ["build"]
+__all__ = ["build", "sigmoid_of"]
 
 
 def _number(types: ElementwiseTypes) -> Callable[[float], Any]:
@@ -32,18 +32,29 @@ def _gelu(types: ElementwiseTypes) -> Callable[..., Any]:
     return gelu
 
 
-def _quick_gelu(types: ElementwiseTypes) -> Callable[..., Any]:
-    """exp is the device's own where 16 bits are stored."""
-    FLOAT = _number(types)
-    ONE, LOG2_E = FLOAT(1), float32(1 / math.log(2))
+def sigmoid_of(types: ElementwiseTypes) -> Callable[[Any], Any]:
+    """The inline device function sigmoid(z): 1/(1 + exp(-z)), and 1 less that, without cancellation. exp is the
+    device's own where 16 bits are stored.
+    """
+    ONE, LOG2_E = _number(types)(1), float32(1 / math.log(2))
     APPROXIMATE = types.outputs[0] in ("float16", "bfloat16")
+
+    @device_function
+    def sigmoid(z: Any) -> Any:
+        e = i.exp2_approximate(-abs(z) * LOG2_E) if APPROXIMATE else math.exp(-abs(z))  # at most 1
+        near, far = ONE / (ONE + e), e / (ONE + e)
+        return (near, far) if z >= 0 else (far, near)
+
+    return sigmoid
+
+
+def _quick_gelu(types: ElementwiseTypes) -> Callable[..., Any]:
+    ONE, sigmoid = _number(types)(1), sigmoid_of(types)
 
     @device_function
     def quick_gelu(d: Any, x: Any, _: Any, r: Any) -> Any:
         z = r[0] * x
-        e = i.exp2_approximate(-abs(z) * LOG2_E) if APPROXIMATE else math.exp(-abs(z))  # at most 1
-        near, far = ONE / (ONE + e), e / (ONE + e)
-        s, rest = (near, far) if z >= 0 else (far, near)
+        s, rest = sigmoid(z)
         return d * (s * (ONE + z * rest))
 
     return quick_gelu

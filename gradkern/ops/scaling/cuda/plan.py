@@ -1,0 +1,26 @@
+"""Products of arrays with numbers on a GPU: elements of the element-wise block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradkern.call import Call
+from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.numbers_plan import NumbersPlan
+from gradkern.cuda.rows import EmptyPlan
+from gradkern.kernels.elementwise.plan import elementwise_plan, floats_of
+
+__all__ = ["plan"]
+
+
+def plan(call: Call) -> LaunchPlan | NumbersPlan | EmptyPlan:
+    """The plan of one of the four operators on `call.device`."""
+    name = {"Scale": "scale", "MixedPrecisionScale": "S"}.get(call.operator, "")
+
+    def number(values: Mapping[str, Any]) -> list[float]:
+        return [values[name]]
+
+    divides = bool(call.attributes.get("scale_down"))
+    builder = "gradkern.ops.scaling.cuda.kernel:build"
+    return elementwise_plan(call, builder, number if name else floats_of, on_device=name, more=(divides,))
