@@ -372,6 +372,9 @@ def locked(name: str, key: str, seconds: float) -> Generator[bool]:
     """Alone among the processes of this machine that ask for the same key in one of `FOLDERS`; after `seconds`, or
     where files cannot be locked, not alone. Yields True with the lock, False where another process has it, and True
     where nobody can lock. The system releases the lock of a process that dies.
+
+    filelock would leave marker files of killed processes where flock is missing; a lock that is missed here costs no
+    more than a second compilation.
     """
     try:
         import fcntl
