@@ -52,18 +52,21 @@ def rows(operator: Operator) -> Iterator[tuple[Mapping[str, str], list[pytest.Ma
 
 def cases_with(parts: Callable[[Operator], Iterable[Part]]) -> Iterator[object]:
     """The same with each of some parts of the operator. On the CPU each makes a kernel of its own for each combination
-    of types: float32 has them all, and --every-kernel adds one part of each other combination, in turn, for elements
-    are loaded and stored by the same functions in each. --long has all.
+    of types: float32 has them all, and --every-kernel adds one part of each other type, in turn, and for each part one
+    combination of several types, for elements are loaded and stored by the same functions in each. --long has all.
     """
     for name, operator in OPERATORS.items():
         found = list(parts(operator))
         others = [row for row in operator.combinations if not _is_float32(row)]
-        chosen = len(name) % len(others)
+        mixed = [place for place, row in enumerate(others) if len(_floats(row)) > 1]
+        turns = {place: (place + len(name)) % len(found) if found else 0 for place in range(len(others))}
+        turns = {place: turn for place, turn in turns.items() if place not in mixed}
+        turns |= {mixed[number * len(mixed) // len(found)]: number for number in range(len(found)) if mixed}
+        chosen = list(turns)[len(name) % len(turns)] if turns else None
         for place, row in enumerate([*others, *(row for row in operator.combinations if _is_float32(row))]):
-            turn = (place + len(name)) % len(found) if found else 0
             for example, (number, part) in product(operator.examples, enumerate(found)):
                 marks = [] if _is_float32(row) else [pytest.mark.thorough]
-                if marks and number != turn:
+                if marks and number != turns.get(place):
                     marks.append(pytest.mark.slow)
                 elif marks and place != chosen:
                     marks.append(pytest.mark.every_kernel)

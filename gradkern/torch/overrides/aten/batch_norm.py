@@ -109,15 +109,7 @@ def _frozen(grad: Any, x: Any, weight: Any, mean: Any, variance: Any, eps: float
 
 
 def split_cudnn_batch_norm(
-    x: Any,
-    grad: Any,
-    weight: Any,
-    running_mean: Any,
-    running_var: Any,
-    mean: Any,
-    inv_std: Any,
-    epsilon: float,
-    reserve: Any,
+    x: Any, grad: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, inv_std: Any, *more: Any
 ) -> Split:
     if mean is None or inv_std is None:
         return (grad, x), ()
@@ -125,47 +117,16 @@ def split_cudnn_batch_norm(
 
 
 def cudnn_batch_norm(
-    x: Any,
-    grad: Any,
-    weight: Any,
-    running_mean: Any,
-    running_var: Any,
-    mean: Any,
-    inv_std: Any,
-    epsilon: float,
-    reserve: Any,
+    x: Any, grad: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, inv_std: Any, *more: Any
 ) -> AtenRequest:
     """What aten calls save_var is 1 / sqrt(variance + epsilon) here; what cuDNN put aside is not needed."""
     return _trained(grad, x, weight, mean, inv_std, (True, True, True))
 
 
-def split_consolidated_batch_norm(
-    grad: Any,
-    x: Any,
-    weight: Any,
-    running_mean: Any,
-    running_var: Any,
-    mean: Any,
-    inv_std: Any,
-    update: bool,
-    eps: float,
-    mask: Any,
-    reserve: Any,
-) -> Split:
-    return split_native_batch_norm(grad, x, weight, running_mean, running_var, mean, inv_std, update, eps, mask)
+def split_consolidated_batch_norm(*arguments: Any) -> Split:
+    """Of the arguments of PyTorch's own kernel, and what cuDNN put aside behind them."""
+    return split_native_batch_norm(*arguments[:-1])
 
 
-def consolidated_batch_norm(
-    grad: Any,
-    x: Any,
-    weight: Any,
-    running_mean: Any,
-    running_var: Any,
-    mean: Any,
-    inv_std: Any,
-    update: bool,
-    eps: float,
-    mask: Any,
-    reserve: Any,
-) -> AtenRequest:
-    return native_batch_norm(grad, x, weight, running_mean, running_var, mean, inv_std, update, eps, mask)
+def consolidated_batch_norm(*arguments: Any) -> AtenRequest:
+    return native_batch_norm(*arguments[:-1])
