@@ -69,6 +69,11 @@ def softmax(name: str) -> Callable[[], Any]:
     return lambda: getattr(aten, name)(dy, given, 1, torch.bfloat16)
 
 
+def embedding() -> Callable[[], Any]:
+    dy, indices = random(96, 512), torch.randint(0, 1000, (96,), device="cuda")
+    return lambda: aten.embedding_dense_backward(dy, indices, 1000, -1, False)
+
+
 def batch_norm() -> Callable[[], Any]:
     dy, x = (random(8, 32, 12, 12).to(memory_format=torch.channels_last) for _ in range(2))
     scale, mean = random(32, dtype=torch.float32), random(32, dtype=torch.float32)
@@ -87,6 +92,7 @@ CALLS: dict[str, Callable[[], Callable[[], Any]]] = {
     "GELU by tanh": lambda: gelu("tanh"),
     "softmax": lambda: softmax("_softmax_backward_data"),
     "log softmax": lambda: softmax("_log_softmax_backward_data"),
+    "embedding": embedding,
 }
 
 

@@ -1,8 +1,8 @@
 """Backward operators that Inductor calls as they are, where it would take them apart and fuse the parts.
 
-Inductor decomposes the gradients of norms and of GELU before it compiles, so no override of theirs is ever called in a
-compiled model. Without its decomposition an operator stays whole in the graph, as a call that dispatches like any
-other: gradkern answers it, or PyTorch's kernel what gradkern declines. The caches on disk do not look at
+Inductor decomposes the gradients of norms, GELU and embeddings before it compiles, so no override of theirs is ever
+called in a compiled model. Without its decomposition an operator stays whole in the graph, as a call that dispatches
+like any other: gradkern answers it, or PyTorch's kernel what gradkern declines. The caches on disk do not look at
 decompositions, so what is left whole becomes part of their keys, by torch.compiler.config.cache_key_tag.
 """
 
@@ -58,7 +58,7 @@ def _let_inductor_call(operators: list[Any]) -> None:
     lowering: Any = import_module("torch._inductor.lowering")
     for each in operators:
         if each not in lowering.lowerings:
-            lowering.make_fallback(each, None if each is torch.ops.aten.gelu_backward.default else _in_one_order, False)
+            lowering.make_fallback(each, _in_one_order if "norm" in each.name() else None, False)
 
 
 def _in_one_order(node: Any, *args: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -192,12 +192,12 @@ class Kernel:
         return runner(*described), partial(steps, *described)
 
     def _body(self) -> Callable[..., Any]:
-        split, rows = self.translation.split, self._table.rows
+        split, rows, measured = self.translation.split, self._table.rows, self.translation.measured
 
         def body(keys: Any, *args: Any, **named: Any) -> Any:
             if not self._enabled:
                 return self.override.original(keys, *args, **named)
-            x = args[1]  # of all these operators either the input or a gradient of its shape
+            x = args[measured]
             if x.nbytes < self._least:
                 self.small.tick()
                 return self.override.original(keys, *args, **named)
@@ -247,7 +247,7 @@ class Kernel:
         try:
             with self._changing:
                 made = signature.steps(tensors, lambda tensor: native.place_of(tensor, args, named))
-                record = native.add(args, named, made, args[1].nbytes, device)
+                record = native.add(args, named, made, args[self.translation.measured].nbytes, device)
         except Unrepeatable as reason:
             signature.by_python = str(reason)
             return
@@ -282,7 +282,8 @@ class Kernel:
             reason = str(declined)
         except Exception as error:
             reason = _said(error)
-        args_again = random_args(args, named)
+        below = self.translation.below
+        args_again = random_args(args, named, None if below is None else args[below])
         signature = Signature(key, _text(tensors, key[1]), description, reason, args_again)
         with self._changing:
             known = next((each for fits, each in self._table.rows(key, ()) if fits(*tensors)), None)
@@ -364,7 +365,8 @@ def _capturing(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-_SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
+_SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
+          torch.int32: "i32", torch.int64: "i64"}  # fmt: skip
 
 
 def _text(tensors: tuple[torch.Tensor, ...], rest: tuple[Any, ...]) -> str:

@@ -82,6 +82,8 @@ class Translation:
     gainless  a function of a call's signatures.Description, in microseconds: where PyTorch's kernels take no longer,
               such calls have never gained what they cost the host
     by_python  why machine code cannot answer its calls; "" where it can
+    measured  the place of the argument whose bytes the gate looks at
+    below     the place of the argument that the call's whole numbers are indices below; None where they are counts
     """
 
     name: str
@@ -91,6 +93,8 @@ class Translation:
     searched: bool = False
     gainless: Callable[[Any], float] = lambda description: 0.0
     by_python: str = ""
+    measured: int = 1  # of most operators either the input or a gradient of its shape
+    below: int | None = None
 
 
 def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:

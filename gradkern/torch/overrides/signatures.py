@@ -21,6 +21,7 @@ from gradkern.torch.overrides.timing import Timer
 __all__ = ["Description", "Result", "Signature", "Source", "derived", "describe", "random_args", "recogniser"]
 
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_INDICES = {torch.int32, torch.int64}
 _COUNTS = torch.int32  # the type of numbers of elements; for a call that is only timed they may be 1
 _ALIGNMENT = 16  # of what PyTorch allocates, at least; a call with other addresses is PyTorch's
 
@@ -112,7 +113,7 @@ def _place(tensor: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> int:
 
 
 def _described(tensor: torch.Tensor, host: bool) -> Tensor:
-    if tensor.dtype not in _TYPES:
+    if tensor.dtype not in _TYPES | _INDICES:
         raise Declined(f"{tensor.dtype} is none of gradkern's types")
     dtype: np.dtype = dtype_of(str(tensor.dtype).removeprefix("torch."))
     strides = tuple(step * dtype.itemsize for step in tensor.stride())
@@ -173,24 +174,29 @@ class Signature:
             each.withdraw()
 
 
-def random_args(args: tuple[Any, ...], named: Any) -> tuple[Any, ...] | None:
-    """A call's arguments for Signature.args. None where it has named ones, or tensors that no such numbers make."""
+def random_args(args: tuple[Any, ...], named: Any, below: int | None = None) -> tuple[Any, ...] | None:
+    """A call's arguments for Signature.args. None where it has named ones, or tensors that no such numbers make.
+
+    below: whole numbers are indices, from 0 to before it
+    """
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
-    known = {*_TYPES, _COUNTS}
+    known = {*_TYPES, _COUNTS} if below is None else _TYPES | _INDICES
     if named or any(
         type(each) not in (torch.Tensor, torch.nn.Parameter) or each.dtype not in known for each in tensors
     ):
         return None
-    return tuple([_randoms(each) if isinstance(each, torch.Tensor) else each for each in args])
+    return tuple([_randoms(each, below) if isinstance(each, torch.Tensor) else each for each in args])
 
 
-def _randoms(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+def _randoms(tensor: torch.Tensor, below: int | None) -> Callable[[], torch.Tensor]:
     """Makes a tensor that a recogniser takes for this one."""
     shape, strides, dtype, device = tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
     extent = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) if tensor.numel() else 0
     grad, parameter = tensor.requires_grad, type(tensor) is torch.nn.Parameter
 
     def randoms() -> torch.Tensor:
+        if below is not None and dtype in _INDICES:
+            return torch.randint(max(below, 1), (extent,), dtype=dtype, device=device).as_strided(shape, strides)
         if dtype is _COUNTS:
             return torch.ones(extent, dtype=dtype, device=device).as_strided(shape, strides)
         made = torch.randn(extent, dtype=dtype, device=device).as_strided(shape, strides)

@@ -57,7 +57,8 @@ def enable(
 ) -> None:
     """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
 
-    ops         any of "layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax"; by default all
+    ops         any of "layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax",
+                "embedding"; by default all
     devices     "cuda", "cpu" or both; by default "cuda" where PyTorch finds a GPU, else "cpu"
     min_bytes   inputs of fewer bytes are PyTorch's: one number, or by operator; by default where the kernel's time is
                 likely to outweigh the host's
@@ -65,10 +66,10 @@ def enable(
                 of a kind warns; "raise", a ProviderError comes out of backward()
     plan        when kernels are chosen and compiled: "tune", in `tune(step)` and nowhere else, so that no step waits;
                 "now", in the first call of a kind, which may take seconds. Never while a graph is captured
-    inductor    those of "layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu" that a model compiled by Inductor
-                calls, too. By default none: it decomposes them and fuses them with their neighbours, and a call
-                prevents that. It always calls convolutions. A change recompiles what this process has compiled
-                (torch.compiler.reset)
+    inductor    those of "layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu", "embedding" that a model
+                compiled by Inductor calls, too. By default none: it decomposes them and fuses them with their
+                neighbours, and a call prevents that. It always calls convolutions. A change recompiles what this
+                process has compiled (torch.compiler.reset)
     timed       let `report` show how long calls take on the device, gradkern's and PyTorch's; costs some us a call
     only_faster  `tune` times gradkern's kernels and PyTorch's for each kind of call, on random data, and leaves to
                 PyTorch those that do not gain more on the device than they cost on the host, and a whole operator

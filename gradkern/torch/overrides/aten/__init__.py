@@ -11,6 +11,7 @@ from gradkern.torch.overrides.aten.batch_norm import (
     split_native_batch_norm,
 )
 from gradkern.torch.overrides.aten.conv import conv, gainless_conv, split_conv
+from gradkern.torch.overrides.aten.embedding import embedding, split_embedding
 from gradkern.torch.overrides.aten.gelu import gelu, split_gelu
 from gradkern.torch.overrides.aten.group_norm import group_norm, split_group_norm
 from gradkern.torch.overrides.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
@@ -44,6 +45,7 @@ TRANSLATIONS = (
         by_python="whether PyTorch allows TF32, which decides how it is computed, has no C function",
     ),
     Translation("gelu_backward", "gelu", split_gelu, gelu),
+    Translation("embedding_dense_backward", "embedding", split_embedding, embedding, measured=0, below=2),
     Translation("_softmax_backward_data", "softmax", split_softmax, softmax),
     Translation("_log_softmax_backward_data", "softmax", split_softmax, log_softmax),
 )
