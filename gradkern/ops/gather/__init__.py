@@ -49,6 +49,13 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
     return attributes
 
 
+def _range(size: int, start: int, end: int, step: int) -> range:
+    """Backwards, a start before the first element is the first, as ONNX has it; NumPy would take nothing."""
+    first, last = (0, size) if step > 0 else (-1, size - 1)
+    start, end = (each + size if each < 0 else each for each in (start, end))
+    return range(min(max(start, 0), last), min(max(end, first), last), step)
+
+
 def _slices(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     shape, sliced = axes["data"], axes["sliced"]
     rank, number = len(shape), len(attributes["starts"])
@@ -58,10 +65,9 @@ def _slices(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[s
         raise DataError(f"input axes is {tuple(cut)}; expected different ones from {-rank} to {rank - 1}")
     if 0 in steps:
         raise DataError(f"input steps is {tuple(steps)}; expected none to be 0")
-    every = [slice(None)] * rank
+    ranges = [range(size) for size in shape]
     for axis, start, end, step in zip(cut, attributes["starts"], attributes["ends"], steps, strict=True):
-        every[axis] = slice(start, end, step)
-    ranges = [range(*each.indices(size)) for each, size in zip(every, shape, strict=True)]
+        ranges[axis] = _range(shape[axis], start, end, step)
     expected = tuple(map(len, ranges))
     if sliced != expected:
         raise ShapeError(f"input dY has shape {sliced}; expected {expected}, that of the slice")

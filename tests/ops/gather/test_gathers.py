@@ -67,3 +67,23 @@ def test_sums_of_16_bits_are_rounded_once() -> None:
     """1000 times 1 in sums of bfloat16 is 256."""
     index, dY = np.zeros(1000, np.int32), ones((1000, 4), "bfloat16")
     np.testing.assert_array_equal(run_any("GatherGrad", [2, 4], index, dY).dX.astype(float), [[1000] * 4, [0] * 4])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "read"),
+    [
+        ((-9, -20, -1), [0]),
+        ((4, -9, -1), [4, 3, 2, 1, 0]),
+        ((9, -20, -2), [4, 2, 0]),
+        ((-9, 9, 2), [0, 2, 4]),
+        ((7, 9, 1), []),
+    ],
+)
+def test_slices_that_reach_beyond_an_end_read_what_onnx_runtime_reads(bounds: Any, read: list[int]) -> None:
+    """As ONNX Runtime 1.19.2 printed it: a start before the first element is the first, also backwards."""
+    start, end, step = ([each] for each in bounds)
+    dY = 1.0 + np.arange(len(read))
+    expected = np.zeros(5)
+    expected[read] = dY
+    found = run_any("SliceGrad", dY, shape=[5], starts=start, ends=end, axes=[0], steps=step).dX
+    np.testing.assert_array_equal(found, expected)
