@@ -12,7 +12,7 @@ recorded    the calls of this process, for `gradkern warmup --calls FILE`
 plan_cache  the plans that were made: statistics() and clear()
 results     the named tuples that run returns
 torch, jax  the same for PyTorch's models and JAX's functions, imported when first used
-onnx        ONNX models run from file (import gradkern.onnx)
+onnx        training graphs of ONNX Runtime run from file, imported when first used
 
 What is refused raises a GradkernError, before anything is computed or written:
 
@@ -105,7 +105,7 @@ _LATER = {
 """Public names that need NumPy or the registry, and their modules."""
 
 
-_MODULES = ("jax", "results", "torch")
+_MODULES = ("jax", "onnx", "results", "torch")
 """Public modules that are imported when they are first used."""
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeAlias, overload
 from typing_extensions import TypeVar
 
 from gradkern import jax as jax
+from gradkern import onnx as onnx
 from gradkern import results as _results
 from gradkern import results as results
 from gradkern import torch as torch

@@ -96,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     _warmup(command("warmup", "warmup", "compile and search kernels ahead of time", "something failed"))
+    _run(command("run", "graphs", "compute an ONNX model, such as a training graph of ONNX Runtime", "it is refused"))
     completion = command("completion", "completion", "print a shell's completion script", "shtab is not installed")
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help='bash: eval "$(gradkern completion bash)"')
     return parser
@@ -237,6 +238,24 @@ def _warmup(parser: argparse.ArgumentParser) -> None:
         help="data types of the registry's sizes, with commas between, or all (%(default)s)",
     )
     parser.add_argument("--provider", metavar="P", help="by default every provider that can run here")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="FILE", help="the model, an .onnx file")
+    parser.add_argument(
+        "--inputs",
+        required=True,
+        metavar="FILE",
+        help="an .npz file with the inputs by name; the arrays of a sequence are NAME.0, NAME.1 and so on",
+    )
+    parser.add_argument(
+        "--outputs",
+        required=True,
+        metavar="FILE",
+        help="the .npz file to write: the outputs, and the inputs that the graph updates in place",
+    )
+    parser.add_argument("--provider", default="cpu", metavar="P", help="cpu, or cuda, with PyTorch (%(default)s)")
+    _json(parser)
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -1,0 +1,141 @@
+"""`gradkern run`: an ONNX model computed on arrays from a file, and what computed each node, how fast."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import zipfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from gradkern import __version__
+from gradkern.cli import DONE, JSON_SCHEMA
+from gradkern.cli.ops import require_known
+from gradkern.errors import ArgumentError, GradkernError
+from gradkern.system import notice
+from gradkern.system.cache_files import replace
+from gradkern.system.packages import pip
+from gradkern.system.providers import unavailable
+
+if TYPE_CHECKING:
+    from gradkern.onnx import Session
+
+__all__ = ["run"]
+
+SLOWEST = 20
+"""Nodes in the table; JSON has all."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check the model, compute it, and write the outputs and the inputs that it updates."""
+    try:
+        from gradkern import onnx
+    except ImportError as error:
+        raise GradkernError(
+            f"gradkern run: {error.name} is not installed: {pip('install', 'gradkern[onnx]')}"
+        ) from error
+    require_known("provider", options.provider, ("cpu", "cuda"))
+    if options.provider == "cuda" and (reason := unavailable("cuda")):
+        raise GradkernError(f"gradkern run: {reason}")
+    session = onnx.load(options.model)
+    inputs = _grouped(session, _read(Path(options.inputs)), options.provider == "cuda")
+    with _progress(len(session.report())) as progress:
+        outputs = session.run(inputs, synchronize=True, progress=progress)
+    from gradkern.onnx.arrays import to_host
+
+    updated = {name: inputs[name] for name in session.updated if name in inputs}
+    results = {name: to_host(value) for name, value in _flat({**updated, **outputs}).items()}
+    replace(Path(options.outputs), _packed(results))
+    report = session.report()
+    if options.json:
+        shapes = {name: [str(value.dtype), *value.shape] for name, value in results.items()}
+        print(
+            json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, "outputs": shapes, "nodes": report}, indent=2)
+        )
+    else:
+        print("\n".join(_table(report)))
+    return DONE
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        return {name: each.view("bfloat16") if each.dtype.str == "|V2" else each for name, each in arrays.items()}
+    except (ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise ArgumentError(f"{path} is no .npz file of arrays: {error}") from error
+
+
+def _packed(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """An .npz file. numpy.savez takes no array of the name `file`."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    return file.getvalue()
+
+
+def _grouped(session: Session, arrays: Mapping[str, np.ndarray], on_gpu: bool) -> dict[str, Any]:
+    """The inputs by name. NAME.0, NAME.1 and so on are the arrays of the sequence NAME."""
+    inputs: dict[str, Any] = {}
+    sequences: dict[str, dict[int, Any]] = {}
+    for name, array in arrays.items():
+        value = _moved(array) if on_gpu else array
+        sequence, _, number = name.rpartition(".")
+        if name in session.inputs or sequence not in session.inputs or not number.isdecimal():
+            inputs[name] = value
+        else:
+            sequences.setdefault(sequence, {})[int(number)] = value
+    return inputs | {name: [several[at] for at in sorted(several)] for name, several in sequences.items()}
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            flat |= {f"{name}.{at}": each for at, each in enumerate(cast(list[Any], value))}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _moved(array: np.ndarray) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise GradkernError(f"gradkern run: on a GPU it needs PyTorch: {pip('install', 'torch')}") from error
+    return torch.tensor(array, device="cuda")
+
+
+@contextmanager
+def _progress(nodes: int) -> Generator[Callable[[str], None] | None]:
+    """What is called with each node's name: a bar on a terminal."""
+    if not notice.on_terminal():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("computing", total=nodes)
+        yield lambda name: bar.update(task, advance=1, description=name)
+
+
+def _table(report: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each of the slowest nodes, as long as the terminal is wide, and one for the others."""
+    rows = sorted(report, key=lambda row: -row["seconds"])
+    width = max((len(row["by"]) for row in rows), default=0)
+    columns = max(40, get_terminal_size().columns)
+    for row in rows[:SLOWEST]:
+        why = f" ({row['why']})" if row["why"] else ""
+        yield f"{row['seconds'] * 1e3:10.3f} ms  {row['by']:<{width}}  {row['name']}{why}"[:columns]
+    for title, several in (("others", rows[SLOWEST:]), ("nodes", rows)):
+        if several:
+            yield f"{sum(row['seconds'] for row in several) * 1e3:10.3f} ms  {len(several)} {title}"
