@@ -185,12 +185,6 @@ def BiasSoftmaxDropout(xp: Any, data: Any, bias: Any, ratio: Any = None, *, axis
     return *dropped(xp, softmax, ratio, True, seed), softmax
 
 
-@operator(host=(2, 3))
-def DropoutGrad(xp: Any, dy: Any, mask: Any, ratio: Any = None, training: Any = None) -> Any:
-    rate = _number(ratio, 0.5)
-    return dy if rate == 0 else xp.where(mask, dy, xp.zeros_like(dy)) * (1 / (1 - rate))
-
-
 # --- shapes and sums --------------------------------------------------------------------------------------------------
 
 
@@ -274,30 +268,6 @@ def _scatter_add(target: Any, index: tuple[Any, ...], values: Any) -> None:
         np.add.at(target, index, values)
     else:
         target.index_put_(index, values, accumulate=True)
-
-
-@operator(host=(0,), result=2)
-def GatherGrad(xp: Any, shape: Any, indices: Any, dY: Any, *, axis: int = 0) -> Any:
-    sizes = _sizes(shape)
-    axis %= len(sizes)
-    dX = xp.zeros(sizes, dtype=dY.dtype, device=dY.device)
-    rows = xp.reshape(dY, (*sizes[:axis], math.prod(indices.shape), *sizes[axis + 1 :]))
-    flat = xp.reshape(xp.astype(indices, xp.int64), (-1,))
-    _scatter_add(xp.moveaxis(dX, axis, 0), (flat,), xp.moveaxis(rows, axis, 0))
-    return dX
-
-
-@operator(host=(1, 2, 3, 4, 5))
-def SliceGrad(xp: Any, dY: Any, shape: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
-    sizes = _sizes(shape)
-    dX = xp.zeros(sizes, dtype=dY.dtype, device=dY.device)
-    index = [xp.arange(size, device=dY.device) for size in sizes]
-    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        axis = place if axes is None else int(axes[place]) % len(sizes)
-        every = range(sizes[axis])[start : end : 1 if steps is None else int(steps[place])]
-        index[axis] = index[axis][: len(every)] * every.step + every.start
-    _scatter_add(dX, tuple(xp.meshgrid(*index, indexing="ij")), dY)
-    return dX
 
 
 @operator(domain="")
