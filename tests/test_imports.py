@@ -68,7 +68,8 @@ def test_every_public_name_can_be_imported_and_is_listed(name: str) -> None:
 )
 def test_the_names_of_a_package_are_its_public_names(module: str) -> None:
     """Also when everything has been imported and used."""
-    named = {"gradkern": {"jax", "onnx", "results", "torch"}, "gradkern.results": set(gradkern.operators())}.get(module, set())
+    modules = {"jax", "onnx", "results", "torch"}
+    named = {"gradkern": modules, "gradkern.results": set(gradkern.operators())}.get(module, set())
     package = importlib.import_module(module)
     assert {name for name in dir(package) if not name.startswith("__")} == {*package.__all__, *named}
 

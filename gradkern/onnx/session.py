@@ -176,9 +176,9 @@ class Session:
         for name, value, each in zip(node.inputs, given, operator.inputs, strict=False):
             if value is None:
                 continue
-            if each.memory == "host":
-                number = each.is_scalar and np.size(to_host(value)) == 1
-                arrays[each.name] = to_host(value).reshape(()) if number else to_host(value)
+            if each.memory == "host" or (each.memory == "any" and not is_tensor(value)):
+                value = to_host(value)
+                arrays[each.name] = value.reshape(()) if each.is_scalar and value.size == 1 else value
                 continue
             arrays[each.name] = self._moved(name, value, device)
             last = self._last_use[name] == at and name not in kept and node.inputs.count(name) == 1

@@ -89,21 +89,6 @@ def BatchNormInternal(
     return tuple(gradkern.run("BatchNormalization", *inputs, outputs=wanted, **attributes))
 
 
-@operator(host=(1,))
-def Scale(xp: Any, X: Any, scale: Any, *, scale_down: int = 0) -> Any:
-    return X / _number(scale, 1) if scale_down else X * _number(scale, 1)
-
-
-@operator()
-def ScaledSum(xp: Any, *inputs: Any, scale_0: float, scale_1: float, scale_2: float = 0) -> Any:
-    return sum(x * float(scale) for x, scale in zip(inputs, (scale_0, scale_1, scale_2), strict=False))
-
-
-@operator()
-def BatchScale(xp: Any, X: Any, *, scale0: float, scale1: float, scale2: float | None = None) -> Any:
-    return tuple(X * float(each) for each in (scale0, scale1, scale2) if each is not None)
-
-
 @operator()
 def DivGrad(xp: Any, dY: Any, A: Any, B: Any) -> Any:
     return _summed_to(xp, dY / B, A.shape), _summed_to(xp, -dY * A / (B * B), B.shape)
