@@ -69,6 +69,7 @@ _T1 = TypeVar("_T1", bound=_Array)
 _T2 = TypeVar("_T2", bound=_Array)
 _T3 = TypeVar("_T3", bound=_Array)
 _TB = TypeVar("_TB", bound=_Array)
+_TIn = TypeVar("_TIn", bound=_Array)
 _TOut = TypeVar("_TOut", bound=_Array)
 _U = TypeVar("_U", bound=_Array)
 _V = TypeVar("_V", bound=_Array)
@@ -110,6 +111,8 @@ _GroupNormGradOutput: TypeAlias = Literal["dX", "dgamma", "dbeta", "sample_scale
 _GroupNormalizationOutput: TypeAlias = Literal["Y", "mean", "inv_std"]
 _InstanceNormalizationOutput: TypeAlias = Literal["output", "mean", "inv_std"]
 _InvertibleLayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad"]
+_IsAllFiniteOutput: TypeAlias = Literal["output"]
+_IsFiniteOutput: TypeAlias = Literal["Y"]
 _LayerNormalizationOutput: TypeAlias = Literal["Y", "Mean", "InvStdDev"]
 _LayerNormalizationGradOutput: TypeAlias = Literal["X_grad", "scale_grad", "bias_grad", "X_grad_sum", "branch_grad"]
 _LeakyReluGradOutput: TypeAlias = Literal["dX"]
@@ -120,6 +123,7 @@ _MaxPoolOutput: TypeAlias = Literal["Y", "Indices"]
 _MaxPoolGradOutput: TypeAlias = Literal["dX"]
 _MixedPrecisionScaleOutput: TypeAlias = Literal["Y"]
 _QuickGeluGradOutput: TypeAlias = Literal["dX"]
+_ReduceAllL2Output: TypeAlias = Literal["Y"]
 _ReluGradOutput: TypeAlias = Literal["dX"]
 _ResizeGradOutput: TypeAlias = Literal["dX"]
 _RotaryEmbeddingOutput: TypeAlias = Literal["Y"]
@@ -500,6 +504,16 @@ class _InvertibleLayerNormalizationGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.InvertibleLayerNormalizationGrad[_V]: ...
 
+class _IsAllFinitePlan(Prepared):
+    def __call__(
+        self, input: _T, *, out: Mapping[_IsAllFiniteOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.IsAllFinite[_T]: ...
+
+class _IsFinitePlan(Prepared):
+    def __call__(
+        self, X: _T, *, out: Mapping[_IsFiniteOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.IsFinite[_T]: ...
+
 class _LayerNormalizationPlan(Prepared):
     def __call__(
         self,
@@ -578,6 +592,11 @@ class _QuickGeluGradPlan(Prepared):
     def __call__(
         self, dY: _T, X: _T, *, out: Mapping[_QuickGeluGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.QuickGeluGrad[_T]: ...
+
+class _ReduceAllL2Plan(Prepared):
+    def __call__(
+        self, X: _TIn, *, out: Mapping[_ReduceAllL2Output, _Array] | None = None, stream: Any = None
+    ) -> _results.ReduceAllL2[_TIn]: ...
 
 class _ReluGradPlan(Prepared):
     def __call__(
@@ -882,6 +901,8 @@ class _GroupNormGrad_takes_dY_X_mean_inv_std_and_perhaps_gamma_beta_sample_scale
 class _GroupNormalization_takes_X_and_perhaps_scale_bias_sample_scale_sample_shift: ...
 class _InstanceNormalization_takes_input_scale_B: ...
 class _InvertibleLayerNormalizationGrad_takes_Y_grad_Y_scale_bias_inv_std_var: ...
+class _IsAllFinite_takes_input: ...
+class _IsFinite_takes_X: ...
 class _LayerNormalization_takes_X_Scale_and_perhaps_B: ...
 class _LayerNormalizationGrad_takes_Y_grad_X_scale_mean_inv_std_dev_and_perhaps_residual_grad: ...
 class _LeakyReluGrad_takes_dY_Y: ...
@@ -892,6 +913,7 @@ class _MaxPool_takes_X: ...
 class _MaxPoolGrad_takes_dY_Indices: ...
 class _MixedPrecisionScale_takes_S_X: ...
 class _QuickGeluGrad_takes_dY_X: ...
+class _ReduceAllL2_takes_X: ...
 class _ReluGrad_takes_dY_X: ...
 class _ResizeGrad_takes_dY_and_perhaps_X_roi_scales: ...
 class _RotaryEmbedding_takes_X_cos_cache_sin_cache_and_perhaps_position_ids: ...
@@ -2096,6 +2118,48 @@ def run(
 
 @overload
 def run(
+    op: Literal["IsAllFinite"],
+    input: _T,
+    *,
+    outputs: _IsAllFiniteOutput | Iterable[_IsAllFiniteOutput] | None = None,
+    out: Mapping[_IsAllFiniteOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.IsAllFinite[_T]:
+    """Whether all elements are finite.
+
+      input: the array
+
+    Returns
+      output: true: no element is an infinity or NaN
+    """
+
+@overload
+def run(
+    op: Literal["IsFinite"],
+    X: _T,
+    *,
+    outputs: _IsFiniteOutput | Iterable[_IsFiniteOutput] | None = None,
+    out: Mapping[_IsFiniteOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.IsFinite[_T]:
+    """Whether each element is finite.
+
+      X: the array
+
+    Returns
+      Y: true: neither an infinity nor NaN
+    """
+
+@overload
+def run(
     op: Literal["LayerNormalization"],
     X: _T,
     Scale: _Array,
@@ -2430,6 +2494,29 @@ def run(
 
     Returns
       dX: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["ReduceAllL2"],
+    X: _TIn,
+    *,
+    Y_type: Any = None,
+    outputs: _ReduceAllL2Output | Iterable[_ReduceAllL2Output] | None = None,
+    out: Mapping[_ReduceAllL2Output, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.ReduceAllL2[_TIn]:
+    """Euclidean norm of all elements.
+
+      X: the array
+      Y_type: type of Y; without it that of an `out` array, else that of X
+
+    Returns
+      Y: the norm
     """
 
 @overload
@@ -3463,6 +3550,10 @@ def run(
     **named: Any,
 ) -> Any: ...
 @overload
+def run(op: Literal["IsAllFinite"], input: _IsAllFinite_takes_input, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["IsFinite"], input: _IsFinite_takes_X, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
 def run(
     op: Literal["LayerNormalization"],
     input: _LayerNormalization_takes_X_Scale_and_perhaps_B,
@@ -3504,6 +3595,8 @@ def run(
 ) -> Any: ...
 @overload
 def run(op: Literal["QuickGeluGrad"], input: _QuickGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
+def run(op: Literal["ReduceAllL2"], input: _ReduceAllL2_takes_X, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(op: Literal["ReluGrad"], input: _ReluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
@@ -4381,6 +4474,36 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["IsAllFinite"],
+    input: _Array,
+    *,
+    outputs: _IsAllFiniteOutput | Iterable[_IsAllFiniteOutput] | None = None,
+    out: Mapping[_IsAllFiniteOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _IsAllFinitePlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["IsFinite"],
+    X: _Array,
+    *,
+    outputs: _IsFiniteOutput | Iterable[_IsFiniteOutput] | None = None,
+    out: Mapping[_IsFiniteOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _IsFinitePlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["LayerNormalization"],
     X: _Array,
     Scale: _Array,
@@ -4583,6 +4706,22 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _QuickGeluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["ReduceAllL2"],
+    X: _Array,
+    *,
+    Y_type: Any = None,
+    outputs: _ReduceAllL2Output | Iterable[_ReduceAllL2Output] | None = None,
+    out: Mapping[_ReduceAllL2Output, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _ReduceAllL2Plan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -5318,6 +5457,10 @@ def prepare(
     **named: Any,
 ) -> Prepared: ...
 @overload
+def prepare(op: Literal["IsAllFinite"], input: _IsAllFinite_takes_input, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
+def prepare(op: Literal["IsFinite"], input: _IsFinite_takes_X, /, *inputs: Any, **named: Any) -> Prepared: ...
+@overload
 def prepare(
     op: Literal["LayerNormalization"],
     input: _LayerNormalization_takes_X_Scale_and_perhaps_B,
@@ -5367,6 +5510,8 @@ def prepare(
 def prepare(
     op: Literal["QuickGeluGrad"], input: _QuickGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
+@overload
+def prepare(op: Literal["ReduceAllL2"], input: _ReduceAllL2_takes_X, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
 def prepare(op: Literal["ReluGrad"], input: _ReluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload

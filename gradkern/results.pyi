@@ -26,6 +26,7 @@ _T1 = TypeVar("_T1", bound=Array, default=Any)
 _T2 = TypeVar("_T2", bound=Array, default=Any)
 _T3 = TypeVar("_T3", bound=Array, default=Any)
 _TB = TypeVar("_TB", bound=Array, default=Any)
+_TIn = TypeVar("_TIn", bound=Array, default=Any)
 _TOut = TypeVar("_TOut", bound=Array, default=Any)
 _U = TypeVar("_U", bound=Array, default=Any)
 _V = TypeVar("_V", bound=Array, default=Any)
@@ -339,6 +340,18 @@ class InvertibleLayerNormalizationGrad(NamedTuple, Generic[_V]):
     bias_grad: _V | Any
     """gradient of the bias"""
 
+class IsAllFinite(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """true: no element is an infinity or NaN"""
+
+class IsFinite(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _T | Any
+    """true: neither an infinity nor NaN"""
+
 class LayerNormalization(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -420,6 +433,12 @@ class QuickGeluGrad(NamedTuple, Generic[_T]):
 
     dX: _T | Any
     """gradient of the input"""
+
+class ReduceAllL2(NamedTuple, Generic[_TIn]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    Y: _TIn | Any
+    """the norm"""
 
 class ReluGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

@@ -3,7 +3,8 @@
 Which block to take
 
     rows                totals over each row of an array, and what needs them: softmax, layer norms, cross entropy
-    elementwise         up to three outputs of up to three arrays of one shape: activations, dropout, gated units
+    elementwise         up to three outputs of up to three arrays of one shape: activations, dropout, gated units;
+                        its totals: one number of all elements
     segments            sums of rows with equal keys, in one order: gradients of gathers and embeddings
     channels            statistics of channels, over batch and positions: batch norm, instance norm
                         (its tiles_kernel: element by element, with numbers of columns and sums over rows: GELU)

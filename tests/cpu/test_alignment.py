@@ -34,6 +34,7 @@ AXES: dict[str, Callable[[int], Any]] = {
     "softmax": lambda n: {"rows": (2,), "columns": (n,)},
     "cross_entropy": lambda n: {"N": 2, "C": n, "spatial": (), "rows": (2,)},
     "activation": lambda n: {"sizes": (2, n)},
+    "finite": lambda n: {"sizes": (2, n)},
     "scaling": lambda n: {"sizes": (2, n)},
     "gated": lambda n: {"sizes": (2, n)},
     "dropout": lambda n: {"sizes": (2, n), "words": -(-2 * n // 32)},

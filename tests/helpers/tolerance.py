@@ -35,6 +35,9 @@ def assert_close(
     if result.dtype.kind in "iu":
         np.testing.assert_array_equal(result, reference, err_msg=f"{operator}.{name}")
         return
+    if result.dtype == bool:
+        np.testing.assert_array_equal(result, reference, err_msg=f"{operator}.{name}")
+        return
     exact = result.astype(np.float64)
     finite = np.isfinite(reference) & (np.abs(reference) <= float(ml_dtypes.finfo(result.dtype).max))
     np.testing.assert_array_equal(np.isnan(exact), np.isnan(reference), err_msg=f"{operator}.{name}: NaN")

@@ -31,6 +31,7 @@ FAMILIES = ("dropout", "scaling", "finite", "gated")
 OPERATORS = [name for name, each in gradkern.operators().items() if each.family in FAMILIES]
 KINDS = [*product([*OPERATORS, "SoftmaxDropoutGrad"], ("bfloat16", "float32", "float64"), (False, True))]
 """An operator, a type, and whether rows are at a distance."""
+WHOLE = ("IsAllFinite", "ReduceAllL2")  # whose elements are adjacent
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, bool
     views: dict[str, View] = {}
     for key, each in arrays.items():
         far = apart and each.ndim == 2 and each.shape[1] == 1024
-        strides = (each.strides[0] * 2, each.strides[1]) if far else each.strides
+        strides = (each.strides[0] * 2, each.strides[1]) if far and name not in WHOLE else each.strides
         views[key] = View(Tensor(each.dtype, each.shape, strides, 16), None, "cuda:0", NUMPY)
     request = request_of(
         name,
@@ -67,4 +68,4 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, bool
         compiled = made_of(spec)
         assert compiled.spilled == 0
         assert "ld.local" not in compiled.ptx
-        assert "ld.global.v4.b32" in compiled.ptx or name.startswith("Softmax")
+        assert "ld.global.v4.b32" in compiled.ptx or name.startswith("Softmax") or spec.name.endswith("sum")

@@ -47,7 +47,7 @@ def test_every_type_and_order(name: str, dtype: str, shape: tuple[int, ...]) -> 
             np.testing.assert_array_equal(back(each).view(np.uint8), back(found[key]).view(np.uint8))
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name not in ("IsAllFinite", "ReduceAllL2")])
 def test_rows_at_a_distance_are_read_where_they_are(name: str) -> None:
     operator = gradkern.operators()[name]
     required: dict[str, Any] = {key: 1 for key, each in operator.attributes.items() if each.required}
