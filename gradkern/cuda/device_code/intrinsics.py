@@ -125,7 +125,7 @@ def word_loader(space: str, size: int) -> Callable[..., Any]:
 
 @cache
 def word_storer(space: str, size: int) -> Callable[..., Any]:
-    """A device function store(address, words): `size` bytes, 2 to 16, from int32 words; `address` must be a multiple of
+    """A device function store(address, words): `size` bytes, 1 to 16, from int32 words; `address` must be a multiple of
     `size`.
     """
 
@@ -134,6 +134,12 @@ def word_storer(space: str, size: int) -> Callable[..., Any]:
         words = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(max(1, size // 4))]
         if size == 2:
             words = [builder.trunc(words[0], ir.IntType(16))]
+        if size == 1:
+            pointer = "r" if space.startswith("shared") else "l"
+            kind = ir.FunctionType(ir.VoidType(), [values[0].type, _WORD])
+            inline = ir.InlineAsm(kind, f"st.{space}.u8 [$0], $1;", f"{pointer},r,~{{memory}}", True)
+            builder.call(inline, [values[0], words[0]])
+            return context.get_dummy_value()
         _store_words(builder, space, values[0], 0, words)
         return context.get_dummy_value()
 

@@ -9,13 +9,14 @@ numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Adaptive", "AxisMap", "Resampling", "Terms", "Transposed", "Windows", "transposed"]
+__all__ = ["Adaptive", "AxisMap", "Resampling", "Terms", "Transposed", "Windows", "finite", "simplified", "transposed"]
 
 
 class Terms(NamedTuple):
@@ -161,12 +162,12 @@ def transposed(axis: AxisMap, compute: Any) -> Transposed:
     return Transposed(np.append(0, counts.cumsum()), keys % max(axis.output, 1), weights)
 
 
-def simplified(axis: AxisMap) -> AxisMap:
-    """An adaptive pool whose windows are all of one size as windows; others unchanged."""
-    if isinstance(axis, Adaptive) and axis.output and axis.input % axis.output == 0:
-        size = axis.input // axis.output
-        return Windows(axis.input, axis.output, size, size)
-    return axis
+def simplified(maps: Sequence[AxisMap]) -> list[AxisMap]:
+    """Adaptive pools as windows, where these are all of one size; others unchanged."""
+    if all(isinstance(each, Adaptive) and each.input % each.output == 0 for each in maps):
+        sizes = [each.input // each.output for each in maps]
+        return [Windows(each.input, each.output, size, size) for each, size in zip(maps, sizes, strict=True)]
+    return list(maps)
 
 
 def finite(axis: Resampling) -> bool:

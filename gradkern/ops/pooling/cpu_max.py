@@ -149,7 +149,7 @@ def plan(call: Call) -> FlatPlan:
     last = order[-1] == 1
     images, inner = (x.shape[0], x.shape[1]) if last else (prod(x.shape[:2]), 1)
     outputs, inputs = prod(windows.outputs), prod(windows.inputs)
-    names: tuple[str, ...] = ("dY", "Indices", "dX") if gradient else ("X", "Y", "Indices")
+    names: list[str] = ["dY", "Indices", "dX"] if gradient else ["X", "Y", "Indices"]
     indices = tensors.get("Indices")
     local = True if indices is not None and indices.dtype == np.uint8 else None
     base = inputs if local is None and call.attributes["index_base"] == "tensor" else 0
@@ -172,7 +172,7 @@ def plan(call: Call) -> FlatPlan:
         threads.run(compiled, tasks, nbytes, *read, *write, inner, outputs, inputs, numbers, base, local)
 
     scratch = inputs * min(inner, _CHANNELS) * arithmetic(x.dtype).itemsize if gradient else 12 * inner
-    orders = dict.fromkeys(names, order)
+    orders: dict[str, tuple[int, ...] | None] = dict.fromkeys(names, order)
     written = ("dX",) if gradient else ("Y", "Indices")
     kernel_name = "gradient" if gradient else "forward"
     return FlatPlan(call, kernel=kernel_name, outputs=written, launch=launch, orders=orders, scratch=scratch)

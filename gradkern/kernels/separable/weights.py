@@ -1,0 +1,201 @@
+"""Of an axis map, as device functions: the outputs that an input may be a term of, and its weight in each.
+
+Ranges of outputs may be a little too wide; weights there are 0. a: the AXIS numbers of an axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.separable.config import Kind
+
+__all__ = ["weights"]
+
+
+def weights(kind: Kind, compute: str) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """first(x, a), last(x, a) and weight(x, o, a)."""
+    match kind.name:
+        case "windows":
+            return _windows(kind, compute)
+        case "adaptive":
+            return _adaptive(compute)
+        case _:
+            return (*_range(2 if kind.name == "cubic" else 1), _resampling(kind, compute))
+
+
+def _windows(kind: Kind, compute: str) -> tuple[Callable[..., Any], ...]:
+    FLOAT, DILATED = (float64 if compute == "float64" else float32), kind.dilated
+
+    @device_function
+    def first(x: int, a: Any) -> int:
+        t = int32(x + int32(a[7]) - (int32(a[2]) - 1) * int32(a[6]))
+        return i.divided(int32(max(t, 0) + int32(a[3]) - 1), int32(a[4]), int32(a[5]))
+
+    @device_function
+    def last(x: int, a: Any) -> int:
+        return int32(min(i.divided(int32(x + int32(a[7])), int32(a[4]), int32(a[5])), int32(a[1]) - 1))
+
+    @device_function
+    def taps(distance: int, a: Any) -> int:
+        """How many elements of a window are less than this far from its first; distance: 0 or more."""
+        if DILATED:
+            return int32(i.quotient(int32(distance + int32(a[6]) - 1), int32(a[6])))
+        return distance
+
+    @device_function
+    def weight(x: int, o: int, a: Any) -> Any:
+        begin = int32(o * int32(a[3]) - int32(a[7]))
+        t = int32(x - begin)
+        inside = t >= 0 and t <= int32((int32(a[2]) - 1) * int32(a[6]))
+        if DILATED and inside:
+            inside = int32(i.quotient(t, int32(a[6])) * int32(a[6])) == t
+        count = int32(a[9])
+        if count == 0:
+            if int32(a[8]) >= 0:
+                count = int32(min(int32(a[2]), taps(int32(max(int32(a[8]) - begin, 0)), a)))
+            else:
+                count = int32(min(int32(a[2]), taps(int32(max(int32(a[0]) - begin, 0)), a)))
+                count = int32(count - taps(int32(max(-begin, 0)), a))
+        result = FLOAT(0)
+        if inside:
+            result = FLOAT(1) / FLOAT(count)
+        return result
+
+    return first, last, weight
+
+
+def _adaptive(compute: str) -> tuple[Callable[..., Any], ...]:
+    FLOAT = float64 if compute == "float64" else float32
+
+    @device_function
+    def first(x: int, a: Any) -> int:
+        return int32(int64(x) * a[1] // a[0])
+
+    @device_function
+    def last(x: int, a: Any) -> int:
+        return int32(min(((int64(x) + 1) * a[1] + a[0] - 1) // a[0], a[1]) - 1)
+
+    @device_function
+    def weight(x: int, o: int, a: Any) -> Any:
+        begin = int64(o) * a[0] // a[1]
+        end = ((int64(o) + 1) * a[0] + a[1] - 1) // a[1]
+        result = FLOAT(0)
+        if x >= begin and x < end:
+            result = FLOAT(1) / FLOAT(end - begin)
+        return result
+
+    return first, last, weight
+
+
+def _range(reach: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Of a resampling whose terms are less than `reach` from the coordinate: in float32, a little wider."""
+    REACH = float32(reach)
+    bits = i.float_of_bits("float32")
+
+    @device_function
+    def edge(x: Any, a: Any) -> Any:
+        """The output, a number between two, whose coordinate is x."""
+        return (x - bits(a[7])) * bits(a[8]) - bits(a[6])
+
+    @device_function
+    def limited(o: Any, a: Any) -> int:
+        return int32(min(max(o, float32(0)), float32(a[1] - 1)))
+
+    @device_function
+    def first(x: int, a: Any) -> int:
+        inverse = bits(a[8])
+        near = int32(0) if inverse >= float32(0) else int32(a[0] - 1)
+        found = int32(0)
+        if x != near and inverse != float32(0):
+            o = min(edge(float32(x) - REACH, a), edge(float32(x) + REACH, a))
+            found = limited(math.floor(o - float32(0.01) - abs(o) * float32(1e-6)), a)
+        return found
+
+    @device_function
+    def last(x: int, a: Any) -> int:
+        inverse = bits(a[8])
+        far = int32(a[0] - 1) if inverse >= float32(0) else int32(0)
+        found = int32(a[1] - 1)
+        if x != far and inverse != float32(0):
+            o = max(edge(float32(x) - REACH, a), edge(float32(x) + REACH, a))
+            found = limited(math.ceil(o + float32(0.01) + abs(o) * float32(1e-6)), a)
+        return found
+
+    return first, last
+
+
+def _resampling(kind: Kind, compute: str) -> Callable[..., Any]:
+    FLOAT = float64 if compute == "float64" else float32
+    NEAREST, LINEAR, ROUNDING = kind.name == "nearest", kind.name == "linear", kind.rounding
+    DIVIDED, EXCLUDED, BOUNDED = kind.divided, kind.excluded, kind.bounded
+    PLACE = float32 if NEAREST else FLOAT
+    NUMBER = float if compute == "float64" else float32
+    A, ONE, HALF = NUMBER(kind.cubic), NUMBER(1), float32(0.5)
+    A2, A3, A4 = NUMBER(kind.cubic + 2), NUMBER(kind.cubic + 3), NUMBER(4 * kind.cubic)
+    A5, A8 = NUMBER(5 * kind.cubic), NUMBER(8 * kind.cubic)
+    TAPS = 4
+    bits = i.float_of_bits("float32" if NEAREST else compute)
+
+    @device_function
+    def coordinate(o: int, a: Any) -> Any:
+        place = (PLACE(o) + bits(a[2])) * bits(a[3])
+        if DIVIDED:
+            place = place / bits(a[4])
+        return place + bits(a[5])
+
+    @device_function
+    def inside(place: int, a: Any) -> int:
+        return int32(min(max(place, int32(0)), int32(a[0]) - 1))
+
+    @device_function
+    def cubic(d: Any) -> Any:
+        """Of an element at this distance, 0 to 2."""
+        result = ((A * d - A5) * d + A8) * d - A4
+        if d <= ONE:
+            result = (A2 * d - A3) * d * d + ONE
+        return result
+
+    @device_function
+    def weight(x: int, o: int, a: Any) -> Any:
+        at = coordinate(o, a)
+        result = FLOAT(0)
+        if NEAREST:
+            near = math.floor(at)
+            if ROUNDING == "ceil":
+                near = math.ceil(at)
+            elif ROUNDING == "round_prefer_floor":
+                near = math.ceil(at - HALF)
+            elif ROUNDING == "round_prefer_ceil":
+                near = math.floor(at + HALF)
+            if inside(int32(near), a) == x:
+                result = ONE
+        else:
+            base = math.floor(at)
+            f, place = at - PLACE(base), int32(base)
+            if LINEAR:
+                if inside(place, a) == x:
+                    result += ONE - f
+                if inside(int32(place + 1), a) == x:
+                    result += f
+            else:
+                total = FLOAT(0)
+                for t in range(TAPS):
+                    tap = int32(place + t - 1)
+                    w = cubic(abs(f - FLOAT(t - 1)))
+                    if not EXCLUDED or (tap >= 0 and tap < int32(a[0])):
+                        total += w
+                        if inside(tap, a) == x:
+                            result += w
+                if EXCLUDED:
+                    result = result / total
+        if BOUNDED and (at < PLACE(0) or at > PLACE(int32(a[0]) - 1)):
+            result = FLOAT(0)
+        return result
+
+    return weight

@@ -1,0 +1,86 @@
+"""Max pooling and its gradient on a GPU."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from gradkern.call import Call, Refusal
+from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
+from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.kernels.separable.layout import Layout, with_reciprocals
+from gradkern.ops.pooling.cuda.config import ARGUMENTS, MaxPoolConfig
+from gradkern.ops.pooling.windows import PoolWindows
+
+__all__ = ["plan"]
+
+_PLACES = {"dY": "data", "X": "data", "Indices": "indices", "dX": "result", "Y": "result"}
+
+
+def plan(call: Call) -> LaunchPlan | EmptyPlan:
+    """The plan of MaxPool or of MaxPoolGrad."""
+    device, tensors = device_of(call), {**call.inputs, **call.outputs}
+    gradient = call.operator == "MaxPoolGrad"
+    if all(each.size == 0 for each in call.outputs.values()):
+        return EmptyPlan("empty", 0, device, (0,) * len(call.outputs))
+    model = call.outputs["dX"] if gradient else next(iter(call.outputs.values()))._replace(dtype=call.inputs["X"].dtype)
+    indices = tensors.get("Indices")
+    if indices is not None and gradient and indices.size == 0:
+        return EmptyPlan("zeros", 0, device, tuple(each.nbytes for each in call.outputs.values()))
+    layout = Layout.of(model, tensors, ("dX",) if gradient else ())
+    if layout.last:  # every array is read or written in vectors of channels
+        layout = Layout.of(model, tensors, tuple(tensors))
+    elif not gradient:  # a thread has one output: those of neighbours are apart in X
+        layout = Layout(False, 1)
+    windows, shape = PoolWindows.of(call), model.shape
+    local = indices is not None and indices.dtype.itemsize == 1
+    in_tensor = not local and call.attributes["index_base"] == "tensor"
+    inputs = prod(windows.inputs)
+    if inputs >= 1 << 31 or max(map(_reach, *_axes(windows))) >= 1 << 31:
+        raise Refusal(f"a plane of {inputs} elements, or its windows, are too large")
+    config = MaxPoolConfig(
+        call.operator,
+        tensors["dY" if gradient else "X"].dtype.name,
+        layout.last,
+        layout.lanes,
+        local,
+        set(windows.dilations) != {1},
+        "Y" in tensors or gradient,
+        indices is not None,
+        device.capability >= (8, 0),
+    )
+    numbers, grid = layout.numbers(shape, config.threads)
+    for axis, (size, kernel, out, stride, dilation, begin) in enumerate(zip(*_axes(windows), strict=True)):
+        of_axis: dict[str, Any] = {"size": size, "out": out, "kernel": kernel, "begin": begin}
+        of_axis |= with_reciprocals(stride=stride, dilation=dilation)
+        numbers |= {f"{name}{axis}": value for name, value in of_axis.items()}
+    numbers |= {"channels": shape[1] if layout.last else 1, "plane_step": inputs if in_tensor else 0}
+    words = operator_words(call.operator)
+    kernel = kernel_of(
+        device,
+        "gradkern.ops.pooling.cuda.max_kernel:build",
+        config,
+        name=kernel_name(words, config.data, config.name),
+        arguments=len(ARGUMENTS),
+        threads=config.threads,
+    )
+    given = [_PLACES[name] for name in tensors]
+    launch = Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given))
+    return LaunchPlan(f"{words}_{config.name}", launch)
+
+
+def _axes(windows: PoolWindows) -> tuple[tuple[int, ...], ...]:
+    return (
+        windows.inputs,
+        windows.kernel,
+        windows.outputs,
+        windows.strides,
+        windows.dilations,
+        windows.begins,
+    )
+
+
+def _reach(size: int, kernel: int, out: int, stride: int, dilation: int, begin: int) -> int:
+    """The largest number that a kernel computes along an axis."""
+    return max(size + begin, out * stride) + kernel * dilation + stride

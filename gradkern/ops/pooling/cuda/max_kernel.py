@@ -1,0 +1,209 @@
+"""Max pooling and its gradient, a thread to some neighbouring channels or columns.
+
+The gradient asks, for each element of dX, which windows hold it, and adds up the dY of those whose index it is. An
+index is compared modulo 2^32: planes have fewer elements, and what no forward pass makes is no address here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from numba import cuda
+from numba.cuda import float32, float64, int32
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.separable.positions import items
+from gradkern.ops.pooling.cuda.config import MaxPoolConfig
+
+__all__ = ["build"]
+
+
+def build(config: MaxPoolConfig) -> Callable[..., None]:
+    """The kernel of a config, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
+    body = _gradient(config) if config.operator == "MaxPoolGrad" else _forward(config)
+
+    def kernel(
+        data: int, indices: int, result: int,
+        n0: int, n1: int, n2: int, n3: int, n4: int, n5: int, n6: int, n7: int,
+        n8: int, n9: int, n10: int, n11: int, n12: int, n13: int, n14: int, n15: int,
+        channels: int, plane_step: int,
+        a0: int, a1: int, a2: int, a3: int, a4: int, a5: int, a6: int, a7: int, a8: int, a9: int,
+        b0: int, b1: int, b2: int, b3: int, b4: int, b5: int, b6: int, b7: int, b8: int, b9: int,
+        c0: int, c1: int, c2: int, c3: int, c4: int, c5: int, c6: int, c7: int, c8: int, c9: int,
+    ) -> None:  # fmt: skip
+        body(
+            data, indices, result, (n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15),
+            channels, plane_step, (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9), (b0, b1, b2, b3, b4, b5, b6, b7, b8, b9),
+            (c0, c1, c2, c3, c4, c5, c6, c7, c8, c9),
+        )  # fmt: skip
+
+    return kernel
+
+
+@device_function
+def _first(x: int, a: Any) -> int:
+    """The first window that may hold x; a: an axis."""
+    t = int32(x + int32(a[9]) - (int32(a[2]) - 1) * int32(a[6]))
+    return i.divided(int32(max(t, 0) + int32(a[3]) - 1), int32(a[4]), int32(a[5]))
+
+
+@device_function
+def _last(x: int, a: Any) -> int:
+    return int32(min(i.divided(int32(x + int32(a[9])), int32(a[4]), int32(a[5])), int32(a[1]) - 1))
+
+
+def _tap(dilated: bool) -> Callable[..., Any]:
+    """tap(x, o, a): which element of window o x is; -1 if none."""
+    DILATED = dilated
+
+    @device_function
+    def tap(x: int, o: int, a: Any) -> int:
+        t = int32(x + int32(a[9]) - o * int32(a[3]))
+        if DILATED and t >= 0:
+            whole = i.divided(t, int32(a[7]), int32(a[8]))
+            t = int32(-1) if int32(whole * int32(a[6])) != t else whole
+        if t >= int32(a[2]) or t < 0:
+            t = int32(-1)
+        return t
+
+    return tap
+
+
+def _index_loader(config: MaxPoolConfig, channels: int) -> Callable[..., Any]:
+    """load(words, address): of the indices of `channels` channels side by side their lower 32 bits, each in a word."""
+    COUNT, LOCAL = channels, config.local
+    PIECE = COUNT if LOCAL else min(16, 8 * COUNT)
+    PIECES = 1 if LOCAL else 8 * COUNT // PIECE
+    load_piece = i.word_loader("global", PIECE)
+
+    @device_function
+    def load(found: Any, words: Any, address: int) -> None:
+        for p in range(PIECES):
+            load_piece(words, p * (PIECE // 4), address + p * PIECE)
+        for e in range(COUNT):
+            if LOCAL:
+                found[e] = int32((words[e // 4] >> (8 * (e % 4))) & 255)
+            else:
+                found[e] = words[2 * e]
+
+    return load
+
+
+def _gradient(config: MaxPoolConfig) -> Callable[..., None]:
+    LANES, LAST, LOCAL, ITEM = config.lanes, config.last, config.local, ITEMSIZE[config.data]
+    FLOAT = float64 if config.compute == "float64" else float32
+    CHANNELS = LANES if LAST else 1
+    WORDS, INDEX = (max(1, CHANNELS // 4) if LOCAL else 2 * CHANNELS), (1 if LOCAL else 8)
+    own, tap = items(config.threads, LANES, LAST), _tap(config.dilated)
+    load_indices, load = _index_loader(config, CHANNELS), i.loader("global", config.data, CHANNELS)
+    store = i.storer("global", config.data, LANES, config.native_bfloat16)
+
+    @device_function
+    def gradient(
+        dY: int, indices: int, dX: int, numbers: Any, channels: int, plane_step: int, a: Any, b: Any, c: Any
+    ) -> None:
+        image, x0, x1, x2, channel = own(numbers, a[0], b[0])
+        if image < numbers[5]:
+            sums, d = cuda.local.array(LANES, FLOAT), cuda.local.array(CHANNELS, FLOAT)
+            found, words = cuda.local.array(CHANNELS, int32), cuda.local.array(WORDS, int32)
+            for e in range(LANES):
+                sums[e] = FLOAT(0)
+            # the number of the first channel, counted in elements of planes: what its indices begin at
+            base = int32((image * channels + channel) * plane_step)
+            place = int32((int32(x0 * int32(b[0]) + x1)) * int32(c[0]) + x2)
+            step = int32(channels)
+            start = image * a[1] * b[1] * c[1] * channels + channel
+            at, at_index = dY + start * ITEM, indices + start * INDEX
+            last2 = _last(int32(x2 + (1 if LAST else LANES) - 1), c)
+            for o0 in range(_first(x0, a), _last(x0, a) + 1):
+                tap0 = tap(x0, int32(o0), a)
+                for o1 in range(_first(x1, b), _last(x1, b) + 1):
+                    tap1 = tap(x1, int32(o1), b)
+                    line = int32(int32(o0 * int32(b[1]) + o1) * int32(c[1]))
+                    for o2 in range(_first(x2, c), last2 + 1):
+                        o = int32(line + o2)
+                        load(d, i.row_address(at, o, int32(step * ITEM)))
+                        load_indices(found, words, i.row_address(at_index, o, int32(step * INDEX)))
+                        for e in range(LANES):
+                            if LOCAL:
+                                tap2 = tap(int32(x2 + (0 if LAST else e)), int32(o2), c)
+                                wanted = int32(int32(tap0 * int32(b[2]) + tap1) * int32(c[2]) + tap2)
+                                if tap0 < 0 or tap1 < 0 or tap2 < 0:
+                                    wanted = int32(-1)
+                            else:
+                                wanted = int32(base + place + (int32(e * int32(plane_step)) if LAST else e))
+                            if found[e if LAST else 0] == wanted:
+                                sums[e] += d[e if LAST else 0]
+            to = image * a[0] * b[0] * c[0] * channels + channel
+            store(i.row_address(dX + to * ITEM, place, int32(step * ITEM)), sums)
+
+    return gradient
+
+
+def _forward(config: MaxPoolConfig) -> Callable[..., None]:
+    LANES, LAST, LOCAL, ITEM = config.lanes, config.last, config.local, ITEMSIZE[config.data]
+    VALUES, INDICES, INDEX = config.values, config.indices, 1 if config.local else 8
+    FLOAT = float64 if config.compute == "float64" else float32
+    PIECE = LANES if LOCAL else min(16, 8 * LANES)
+    PIECES, WORDS = (1 if LOCAL else 8 * LANES // PIECE), max(1, PIECE // 4)
+    own = items(config.threads, LANES, LAST)
+    load = i.loader("global", config.data, LANES)
+    store = i.storer("global", config.data, LANES, config.native_bfloat16)
+    store_piece = i.word_storer("global", PIECE)
+
+    @device_function
+    def forward(
+        X: int, indices: int, Y: int, numbers: Any, channels: int, plane_step: int, a: Any, b: Any, c: Any
+    ) -> None:
+        """`own` counts outputs here."""
+        image, o0, o1, o2, channel = own(numbers, a[1], b[1])
+        if image < numbers[5]:
+            most, x = cuda.local.array(LANES, FLOAT), cuda.local.array(LANES, FLOAT)
+            found, words = cuda.local.array(LANES, int32), cuda.local.array(WORDS, int32)
+            for e in range(LANES):
+                most[e], found[e] = FLOAT(-math.inf), int32(-1)
+            step = int32(channels)
+            at = X + (image * a[0] * b[0] * c[0] * channels + channel) * ITEM
+            for t0 in range(int32(a[2])):
+                x0 = int32(o0 * int32(a[3]) + t0 * int32(a[6]) - int32(a[9]))
+                if x0 >= 0 and x0 < int32(a[0]):
+                    for t1 in range(int32(b[2])):
+                        x1 = int32(o1 * int32(b[3]) + t1 * int32(b[6]) - int32(b[9]))
+                        if x1 >= 0 and x1 < int32(b[0]):
+                            for t2 in range(int32(c[2])):
+                                x2 = int32(o2 * int32(c[3]) + t2 * int32(c[6]) - int32(c[9]))
+                                if x2 >= 0 and x2 < int32(c[0]):
+                                    place = int32(int32(x0 * int32(b[0]) + x1) * int32(c[0]) + x2)
+                                    load(x, i.row_address(at, place, int32(step * ITEM)))
+                                    index = place
+                                    if LOCAL:
+                                        index = int32(int32(t0 * int32(b[2]) + t1) * int32(c[2]) + t2)
+                                    for e in range(LANES):
+                                        nan = x[e] != x[e] and most[e] == most[e]
+                                        if found[e] < 0 or x[e] > most[e] or nan:
+                                            most[e], found[e] = x[e], index
+            o = int32(int32(o0 * int32(b[1]) + o1) * int32(c[1]) + o2)
+            to = image * a[1] * b[1] * c[1] * channels + channel
+            if VALUES:
+                store(i.row_address(Y + to * ITEM, o, int32(step * ITEM)), most)
+            if INDICES:
+                target = i.row_address(indices + to * INDEX, o, int32(step * INDEX))
+                base = (image * channels + channel) * plane_step
+                if LOCAL:
+                    for w in range(WORDS):
+                        words[w] = int32(0)
+                    for e in range(LANES):
+                        words[e // 4] |= int32(found[e] << (8 * (e % 4)))
+                    store_piece(target, words)
+                else:
+                    for p in range(PIECES):
+                        for e in range(WORDS // 2):
+                            index = base + (p * (WORDS // 2) + e) * plane_step + found[p * (WORDS // 2) + e]
+                            words[2 * e], words[2 * e + 1] = int32(index), int32(index >> 32)
+                        store_piece(target + p * PIECE, words)
+
+    return forward
