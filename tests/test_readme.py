@@ -66,6 +66,19 @@ batch = torch.ones(4, 8)
 def step(batch):
     model(batch).sum().backward()
 """
+BEFORE_ONNX = f"""
+import runpy
+from pathlib import Path
+
+example = runpy.run_path({str(ROOT / "tools" / "examples" / "onnx_training.py")!r})
+example["write"](Path())
+import onnx
+
+weights = [(name, np.ones(size, np.float32)) for name, size in example["SIZES"].items()]
+initializers = [onnx.numpy_helper.from_array(array, name) for name, array in weights]
+onnx.save(example["model"]([], [], [], initializers), "forward_model.onnx")
+x, labels = np.ones((5, 2), np.float32), np.array([0, 1, 2, 0, 1])
+"""
 BEFORE_TRAINER = """
 from helpers.models import torchvision
 
@@ -84,7 +97,8 @@ def test_the_example_runs_with_numpy_alone() -> None:
 
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_a_snippet_runs(code: str, tmp_path: Path) -> None:
-    program = (BEFORE_TORCH if "torch" in code else BEFORE) + BEFORE_TRAINER * ("Trainer" in code) + code
+    program = (BEFORE_TORCH if "torch" in code else BEFORE) + BEFORE_TRAINER * ("Trainer" in code)
+    program += BEFORE_ONNX * ("gradkern.onnx" in code) + code
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

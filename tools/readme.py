@@ -26,6 +26,7 @@ from bench_rows import Row
 from conv_tables import conv
 from distributed_tables import distributed
 from markdown_table import table
+from ort_operators import onnx_operators
 from result_tables import RESULTS, cold, cpu, digits, forward, gains, h100, h200, overrides, train
 from sweep_tables import sweep
 
@@ -160,6 +161,7 @@ def _middle(numbers: Sequence[float]) -> str:
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"gains": gains, "families": families},
     "tools/docs/operators.md": {"operators": operators},
+    "tools/docs/onnx.md": {"onnx_operators": onnx_operators},
     "tools/docs/caches.md": {"stress": stress},
     "tools/results/README.md": {"summary": summary},
     "tools/results/training.md": {"train": train},

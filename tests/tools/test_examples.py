@@ -12,7 +12,12 @@ import pytest
 from helpers.checkout import ROOT
 
 EXAMPLES = sorted((ROOT / "tools" / "examples").glob("*.py"))
-NEEDS = {"jax_training": "jax", "timm_training": "timm", "diffusion_unet": "diffusers"}
+NEEDS = {
+    "jax_training": "jax",
+    "onnx_training": "array_api_compat",
+    "timm_training": "timm",
+    "diffusion_unet": "diffusers",
+}
 OPTIONS = {"timm_training": ["--size", "64"], "diffusion_unet": ["--size", "16"]}
 RUN = "import sys, runpy, helpers.models as m; m.torchvision(); runpy.run_path(sys.argv.pop(1), None, '__main__')"
 """With PyTorch's CPU build torchvision's own operators are missing: helpers.models puts some in their place."""
@@ -20,7 +25,7 @@ RUN = "import sys, runpy, helpers.models as m; m.torchvision(); runpy.run_path(s
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
     kinds = [pytest.mark.thorough]
-    if name != "numpy_gradients" and name != "jax_training":
+    if name not in ("numpy_gradients", "jax_training", "onnx_training"):
         kinds.append(pytest.mark.torch)
     if name in ("timm_training", "diffusion_unet"):
         kinds.append(pytest.mark.models)

@@ -89,7 +89,16 @@ def _cell(text: str) -> str:
 
 def reference() -> str:
     """All public names of the packages, as their docstrings describe them."""
-    return "\n".join(["# API reference", "", *_names("gradkern"), *_names("gradkern.torch"), *_names("gradkern.jax")])
+    return "\n".join(
+        [
+            "# API reference",
+            "",
+            *_names("gradkern"),
+            *_names("gradkern.torch"),
+            *_names("gradkern.jax"),
+            *_names("gradkern.onnx"),
+        ]
+    )
 
 
 def _names(package: str) -> Iterator[str]:
