@@ -95,7 +95,14 @@ _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _ConvTransposeOutput: TypeAlias = Literal["Y"]
 _ConvTransposeGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _CrossEntropyOutput: TypeAlias = Literal["loss", "dX", "row_loss", "entropy"]
+_DmlActivationReluGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
+_DmlBatchNormalizationTrainingGradOutput: TypeAlias = Literal[
+    "OutputGradient", "OutputScaleGradient", "OutputBiasGradient"
+]
+_DmlElementWiseClipGradOutput: TypeAlias = Literal["OutputGradient"]
+_DmlElementWiseClipGrad1Output: TypeAlias = Literal["OutputGradient"]
+_DmlSliceGradOutput: TypeAlias = Literal["OutputGradient"]
 _DropoutGradOutput: TypeAlias = Literal["dx"]
 _FakeQuantGradOutput: TypeAlias = Literal["dX"]
 _FastGeluGradOutput: TypeAlias = Literal["dX"]
@@ -345,6 +352,16 @@ class _CrossEntropyPlan(Prepared):
         stream: Any = None,
     ) -> _results.CrossEntropy[_U, _T]: ...
 
+class _DmlActivationReluGradPlan(Prepared):
+    def __call__(
+        self,
+        Input: _T,
+        InputGradient: _T,
+        *,
+        out: Mapping[_DmlActivationReluGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.DmlActivationReluGrad[_T]: ...
+
 class _DmlBatchNormalizationGradPlan(Prepared):
     def __call__(
         self,
@@ -357,6 +374,44 @@ class _DmlBatchNormalizationGradPlan(Prepared):
         out: Mapping[_DmlBatchNormalizationGradOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.DmlBatchNormalizationGrad[_T]: ...
+
+class _DmlBatchNormalizationTrainingGradPlan(Prepared):
+    def __call__(
+        self,
+        Input: _T,
+        InputGradient: _T,
+        Mean: _T,
+        Variance: _T,
+        Scale: _T,
+        *,
+        out: Mapping[_DmlBatchNormalizationTrainingGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.DmlBatchNormalizationTrainingGrad[_T]: ...
+
+class _DmlElementWiseClipGradPlan(Prepared):
+    def __call__(
+        self,
+        Input: _T,
+        InputGradient: _T,
+        *,
+        out: Mapping[_DmlElementWiseClipGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.DmlElementWiseClipGrad[_T]: ...
+
+class _DmlElementWiseClipGrad1Plan(Prepared):
+    def __call__(
+        self,
+        Input: _T,
+        InputGradient: _T,
+        *,
+        out: Mapping[_DmlElementWiseClipGrad1Output, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.DmlElementWiseClipGrad1[_T]: ...
+
+class _DmlSliceGradPlan(Prepared):
+    def __call__(
+        self, InputGradient: _T, *, out: Mapping[_DmlSliceGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.DmlSliceGrad[_T]: ...
 
 class _DropoutGradPlan(Prepared):
     def __call__(
@@ -885,7 +940,12 @@ class _ConvGrad_takes_dY_X_W: ...
 class _ConvTranspose_takes_X_W_and_perhaps_B: ...
 class _ConvTransposeGrad_takes_dY_X_W: ...
 class _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY: ...
+class _DmlActivationReluGrad_takes_Input_InputGradient: ...
 class _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
+class _DmlBatchNormalizationTrainingGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
+class _DmlElementWiseClipGrad_takes_Input_InputGradient: ...
+class _DmlElementWiseClipGrad1_takes_Input_InputGradient: ...
+class _DmlSliceGrad_takes_InputGradient: ...
 class _DropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode: ...
 class _FakeQuantGrad_takes_dY_gradient_mask: ...
 class _FastGeluGrad_takes_dY_X: ...
@@ -1626,6 +1686,29 @@ def run(
 
 @overload
 def run(
+    op: Literal["DmlActivationReluGrad"],
+    Input: _T,
+    InputGradient: _T,
+    *,
+    outputs: _DmlActivationReluGradOutput | Iterable[_DmlActivationReluGradOutput] | None = None,
+    out: Mapping[_DmlActivationReluGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlActivationReluGrad[_T]:
+    """DirectML's gradient of ReLU, 0 where the input is 0.
+
+      Input: input of the forward pass
+      InputGradient: gradient of the output
+
+    Returns
+      OutputGradient: gradient of the input
+    """
+
+@overload
+def run(
     op: Literal["DmlBatchNormalizationGrad"],
     Input: _T,
     InputGradient: _T,
@@ -1656,6 +1739,125 @@ def run(
       OutputGradient: gradient of Input
       OutputScaleGradient: gradient of Scale
       OutputBiasGradient: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["DmlBatchNormalizationTrainingGrad"],
+    Input: _T,
+    InputGradient: _T,
+    Mean: _T,
+    Variance: _T,
+    Scale: _T,
+    *,
+    Epsilon: float,
+    outputs: _DmlBatchNormalizationTrainingGradOutput
+    | Iterable[_DmlBatchNormalizationTrainingGradOutput]
+    | None = None,
+    out: Mapping[_DmlBatchNormalizationTrainingGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlBatchNormalizationTrainingGrad[_T]:
+    """DirectML's gradient of batch normalization in training, where mean and variance are those of the batch, over any
+    dimensions.
+
+      Input: input of the forward pass
+      InputGradient: gradient of the output
+      Mean: mean
+      Variance: variance
+      Scale: scale
+      Epsilon: added to Variance
+
+    Returns
+      OutputGradient: gradient of Input
+      OutputScaleGradient: gradient of Scale
+      OutputBiasGradient: gradient of the bias
+    """
+
+@overload
+def run(
+    op: Literal["DmlElementWiseClipGrad"],
+    Input: _T,
+    InputGradient: _T,
+    *,
+    Min: float,
+    Max: float,
+    outputs: _DmlElementWiseClipGradOutput | Iterable[_DmlElementWiseClipGradOutput] | None = None,
+    out: Mapping[_DmlElementWiseClipGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlElementWiseClipGrad[_T]:
+    """DirectML's gradient of clipping, 0 where the input is at or beyond a limit.
+
+      Input: input of the forward pass
+      InputGradient: gradient of the output
+      Min: the lower limit
+      Max: the upper limit
+
+    Returns
+      OutputGradient: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["DmlElementWiseClipGrad1"],
+    Input: _T,
+    InputGradient: _T,
+    *,
+    Min: float,
+    Max: float,
+    outputs: _DmlElementWiseClipGrad1Output | Iterable[_DmlElementWiseClipGrad1Output] | None = None,
+    out: Mapping[_DmlElementWiseClipGrad1Output, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlElementWiseClipGrad1[_T]:
+    """DirectML's gradient of clipping, 0 where the input is at or beyond a limit.
+
+      Input: input of the forward pass
+      InputGradient: gradient of the output
+      Min: the lower limit
+      Max: the upper limit
+
+    Returns
+      OutputGradient: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["DmlSliceGrad"],
+    InputGradient: _T,
+    *,
+    InputWindowOffsets: Sequence[int],
+    InputWindowSizes: Sequence[int],
+    InputWindowStrides: Sequence[int],
+    OutputSizes: Sequence[int] | None = None,
+    outputs: _DmlSliceGradOutput | Iterable[_DmlSliceGradOutput] | None = None,
+    out: Mapping[_DmlSliceGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlSliceGrad[_T]:
+    """DirectML's gradient of a slice, a window of the input that strides cross.
+
+      InputGradient: gradient of the slice
+      InputWindowOffsets: where the window begins
+      InputWindowSizes: its sizes
+      InputWindowStrides: steps, not 0; with negative ones a dimension is read from the window's end
+      OutputSizes: shape of the data; without it that of an `out` array
+
+    Returns
+      OutputGradient: gradient of the data
     """
 
 @overload
@@ -3469,11 +3671,47 @@ def run(
 ) -> Any: ...
 @overload
 def run(
+    op: Literal["DmlActivationReluGrad"],
+    input: _DmlActivationReluGrad_takes_Input_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
     op: Literal["DmlBatchNormalizationGrad"],
     input: _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale,
     /,
     *inputs: Any,
     **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["DmlBatchNormalizationTrainingGrad"],
+    input: _DmlBatchNormalizationTrainingGrad_takes_Input_InputGradient_Mean_Variance_Scale,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["DmlElementWiseClipGrad"],
+    input: _DmlElementWiseClipGrad_takes_Input_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["DmlElementWiseClipGrad1"],
+    input: _DmlElementWiseClipGrad1_takes_Input_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["DmlSliceGrad"], input: _DmlSliceGrad_takes_InputGradient, /, *inputs: Any, **named: Any
 ) -> Any: ...
 @overload
 def run(
@@ -4168,6 +4406,22 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["DmlActivationReluGrad"],
+    Input: _Array,
+    InputGradient: _Array,
+    *,
+    outputs: _DmlActivationReluGradOutput | Iterable[_DmlActivationReluGradOutput] | None = None,
+    out: Mapping[_DmlActivationReluGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlActivationReluGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["DmlBatchNormalizationGrad"],
     Input: _Array,
     InputGradient: _Array,
@@ -4184,6 +4438,83 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _DmlBatchNormalizationGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlBatchNormalizationTrainingGrad"],
+    Input: _Array,
+    InputGradient: _Array,
+    Mean: _Array,
+    Variance: _Array,
+    Scale: _Array,
+    *,
+    Epsilon: float,
+    outputs: _DmlBatchNormalizationTrainingGradOutput
+    | Iterable[_DmlBatchNormalizationTrainingGradOutput]
+    | None = None,
+    out: Mapping[_DmlBatchNormalizationTrainingGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlBatchNormalizationTrainingGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlElementWiseClipGrad"],
+    Input: _Array,
+    InputGradient: _Array,
+    *,
+    Min: float,
+    Max: float,
+    outputs: _DmlElementWiseClipGradOutput | Iterable[_DmlElementWiseClipGradOutput] | None = None,
+    out: Mapping[_DmlElementWiseClipGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlElementWiseClipGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlElementWiseClipGrad1"],
+    Input: _Array,
+    InputGradient: _Array,
+    *,
+    Min: float,
+    Max: float,
+    outputs: _DmlElementWiseClipGrad1Output | Iterable[_DmlElementWiseClipGrad1Output] | None = None,
+    out: Mapping[_DmlElementWiseClipGrad1Output, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlElementWiseClipGrad1Plan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlSliceGrad"],
+    InputGradient: _Array,
+    *,
+    InputWindowOffsets: Sequence[int],
+    InputWindowSizes: Sequence[int],
+    InputWindowStrides: Sequence[int],
+    OutputSizes: Sequence[int] | None = None,
+    outputs: _DmlSliceGradOutput | Iterable[_DmlSliceGradOutput] | None = None,
+    out: Mapping[_DmlSliceGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlSliceGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -5372,11 +5703,47 @@ def prepare(
 ) -> Prepared: ...
 @overload
 def prepare(
+    op: Literal["DmlActivationReluGrad"],
+    input: _DmlActivationReluGrad_takes_Input_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
     op: Literal["DmlBatchNormalizationGrad"],
     input: _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale,
     /,
     *inputs: Any,
     **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlBatchNormalizationTrainingGrad"],
+    input: _DmlBatchNormalizationTrainingGrad_takes_Input_InputGradient_Mean_Variance_Scale,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlElementWiseClipGrad"],
+    input: _DmlElementWiseClipGrad_takes_Input_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlElementWiseClipGrad1"],
+    input: _DmlElementWiseClipGrad1_takes_Input_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlSliceGrad"], input: _DmlSliceGrad_takes_InputGradient, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
 def prepare(

@@ -203,6 +203,12 @@ class CrossEntropy(NamedTuple, Generic[_U, _T]):
     entropy: _U | Any
     """entropy of the probabilities of each row, in nats"""
 
+class DmlActivationReluGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the input"""
+
 class DmlBatchNormalizationGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -212,6 +218,34 @@ class DmlBatchNormalizationGrad(NamedTuple, Generic[_T]):
     """gradient of Scale"""
     OutputBiasGradient: _T | Any
     """gradient of the bias"""
+
+class DmlBatchNormalizationTrainingGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of Input"""
+    OutputScaleGradient: _T | Any
+    """gradient of Scale"""
+    OutputBiasGradient: _T | Any
+    """gradient of the bias"""
+
+class DmlElementWiseClipGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the input"""
+
+class DmlElementWiseClipGrad1(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the input"""
+
+class DmlSliceGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the data"""
 
 class DropoutGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

@@ -166,6 +166,40 @@ def _dml_batch_norm(inputs: Arrays, *, Epsilon: float) -> ForwardPass:
     )
 
 
+def _dml_batch_norm_training(inputs: Arrays, *, Epsilon: float) -> ForwardPass:
+    """Mean and variance among the inputs become those of Input."""
+    X, scale = _exact(inputs["Input"]), _exact(inputs["Scale"])
+    axes = tuple(axis for axis, size in enumerate(scale.shape) if size == 1)
+    mean, variance = forward.moments(X, axes)
+    _store(inputs, Mean=mean, Variance=variance)
+
+    def run(p: Mapping[str, Array]) -> Array:
+        return forward.dml_batch_norm(p["Input"], *forward.moments(p["Input"], axes), p["Scale"], p["bias"], Epsilon)
+
+    gradients = {"Input": "OutputGradient", "Scale": "OutputScaleGradient", "bias": "OutputBiasGradient"}
+    parameters = {"Input": X, "Scale": scale, "bias": np.zeros(scale.shape)}
+    return ForwardPass(run, parameters, gradients, _exact(inputs["InputGradient"]))
+
+
+def _dml_clip(inputs: Arrays, *, Min: float = 0.0, Max: float = np.inf) -> ForwardPass:
+    """The input moves away from where the slope jumps."""
+    X = _exact(inputs["Input"])
+    for limit in (Min, Max):
+        X = np.where(np.abs(X - limit) < 0.1, X + 0.25, X)
+    _store(inputs, Input=X)
+    gradients = {"Input": "OutputGradient"}
+    return ForwardPass(
+        lambda p: np.clip(p["Input"], Min, Max), {"Input": _exact(inputs["Input"])}, gradients,
+        _exact(inputs["InputGradient"]),
+    )  # fmt: skip
+
+
+def _dml_slice(data: Array, _: Any, InputWindowOffsets: Any, InputWindowSizes: Any, InputWindowStrides: Any) -> Array:
+    windows = zip(InputWindowOffsets, InputWindowSizes, strict=True)
+    window = data[tuple(slice(offset, offset + size) for offset, size in windows)]
+    return window[tuple(slice(None, None, step) for step in InputWindowStrides)]
+
+
 def _group_norm(
     inputs: Arrays, *, groups: int, activation: str = "none", channels_last: int = 0, **_: Any
 ) -> ForwardPass:
@@ -370,10 +404,15 @@ def _rotary(inputs: Arrays, *, interleaved: int = 0, rotary_embedding_dim: int =
 
 
 def _read(
-    inputs: Arrays, of: Callable[..., Array], upstream: str = "dY", output: str = "dX", **more: Any
+    inputs: Arrays,
+    of: Callable[..., Array],
+    upstream: str = "dY",
+    output: str = "dX",
+    shape: str = "shape",
+    **more: Any,
 ) -> ForwardPass:
     """Of operators that copy elements of their input."""
-    data, indices = np.random.default_rng(3).standard_normal(more.pop("shape")), inputs.get("indices")
+    data, indices = np.random.default_rng(3).standard_normal(more.pop(shape)), inputs.get("indices")
     return ForwardPass(
         lambda p: of(p["data"], indices, **more), {"data": data}, {"data": output}, _exact(inputs[upstream])
     )
@@ -428,6 +467,11 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     "BiasGeluGrad_dX": _bias_gelu,
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "DmlBatchNormalizationTrainingGrad": _dml_batch_norm_training,
+    **dict.fromkeys(("DmlActivationReluGrad", "DmlElementWiseClipGrad", "DmlElementWiseClipGrad1"), _dml_clip),
+    "DmlSliceGrad": partial(
+        _read, of=_dml_slice, upstream="InputGradient", output="OutputGradient", shape="OutputSizes"
+    ),
     "GroupNormGrad": _group_norm,
     "RotaryEmbeddingGrad": _rotary,
     "SoftmaxCrossEntropyLossGrad": _loss,

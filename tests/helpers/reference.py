@@ -347,6 +347,42 @@ def _dml_batch_norm(
     }
 
 
+def _dml_batch_norm_training(
+    Input: Array, InputGradient: Array, Mean: Array, Variance: Array, Scale: Array, *, Epsilon: float
+) -> Gradients:
+    """The gradient as DirectML's documentation has it, with the given mean."""
+    spread, apart = Variance + Epsilon, Input - Mean
+    summed = tuple(axis for axis, size in enumerate(Mean.shape) if size == 1)
+    coefficient = (InputGradient * apart).mean(summed, keepdims=True)
+    centred = InputGradient - InputGradient.mean(summed, keepdims=True)
+    found = _dml_batch_norm(Input, InputGradient, Mean, Variance, Scale, Epsilon=Epsilon)
+    return {**found, "OutputGradient": Scale / np.sqrt(spread) * (centred - apart * coefficient / spread)}
+
+
+def _dml_relu(Input: Array, InputGradient: Array) -> Gradients:
+    return {"OutputGradient": np.where(Input > 0, InputGradient, 0.0)}
+
+
+def _dml_clip(Input: Array, InputGradient: Array, *, Min: float, Max: float) -> Gradients:
+    return {"OutputGradient": np.where((Input <= Min) | (Input >= Max), 0.0, InputGradient)}
+
+
+def _dml_slice(
+    InputGradient: Array,
+    *,
+    InputWindowOffsets: Sequence[int],
+    InputWindowSizes: Sequence[int],
+    InputWindowStrides: Sequence[int],
+    OutputSizes: Sequence[int],
+) -> Gradients:
+    """A window, which negative strides turn over."""
+    found = np.zeros(OutputSizes)
+    windows = zip(InputWindowOffsets, InputWindowSizes, strict=True)
+    window = found[tuple(slice(offset, offset + size) for offset, size in windows)]
+    window[tuple(slice(None, None, step) for step in InputWindowStrides)] = InputGradient
+    return {"OutputGradient": found}
+
+
 def _bias_gelu_forward(A: Array, B: Array) -> Gradients:
     return {"C": _times(A + B, ndtr)}
 
@@ -1018,6 +1054,11 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "BiasGeluGrad_dX": _bias_gelu,
     "BiasFastGeluGrad_dX": _bias_fast_gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "DmlBatchNormalizationTrainingGrad": _dml_batch_norm_training,
+    "DmlActivationReluGrad": _dml_relu,
+    "DmlElementWiseClipGrad": _dml_clip,
+    "DmlElementWiseClipGrad1": _dml_clip,
+    "DmlSliceGrad": _dml_slice,
     "SoftmaxGrad": partial(_softmax, over=_over_axes),
     "SoftmaxGrad_13": partial(_softmax, over=_over_axis, axis=-1),
     "LogSoftmaxGrad": partial(_log_softmax, over=_over_axes),

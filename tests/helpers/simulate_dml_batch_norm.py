@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.kernels.channels.streaming_config import StreamingConfig
+from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass
 from gradkern.kernels.channels.streaming_kernel import build
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, best_tiling, fitted
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES
 from gradkern.strides import merged_axes
 from helpers import simulated
-from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case
+from helpers.dml_batch_norm import EPSILON, OUTPUTS, TRAINING, Case
 from helpers.guarded import Guarded
 
 
@@ -34,13 +34,21 @@ def simulate(
     dims = Dimensions.of(merged_axes(X.shape, [kept == size for kept, size in zip(statistics, X.shape, strict=True)]))
     wanted = frozenset(NAMES[name] for name in outputs)
     made = StreamingConfig(dtype, dtype, dtype, wanted, EPSILON, width, columns=True, **{"threads": 32, **config})
+    in_training = case.operator == TRAINING and "dX" in wanted
+    if in_training:
+        made = replace(made, outputs=wanted - {"dX"}, totals=True)
     made = fitted(made, dims)
     found = best_tiling(made, dims, blocks)
     made = replace(made, has_outer=prod(found.outer_sizes) > 1)
 
-    numbers = found.numbers
     partial_bytes = found.partial_rows * made.column_sums.partial_bytes(dims.channels)
-    launch(case, made, build(made), ARGUMENTS, NAMES, numbers, partial_bytes, blocks, outputs, in_place, offset)
+    totals = [Guarded((dims.channels,), np.dtype(made.compute)) for _ in range(2 * in_training)]
+    numbers = found.numbers | {"elements": X.size // max(1, prod(statistics))}
+    numbers |= dict(zip(("scale_total", "bias_total"), (each.address for each in totals), strict=False))
+    kernel = build(made, second_pass(made) if in_training else None)
+    launch(case, made, kernel, ARGUMENTS, NAMES, numbers, partial_bytes, blocks, outputs, in_place, offset)
+    for each in totals:
+        each.check()
     return found
 
 

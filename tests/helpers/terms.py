@@ -74,6 +74,19 @@ def _dml_batch_norm(
     return FORMULAS["DmlBatchNormalizationGrad"](Input, InputGradient, -Mean, Variance, Scale, Epsilon=Epsilon)
 
 
+def _dml_batch_norm_training(
+    Input: Array, InputGradient: Array, Mean: Array, Variance: Array, Scale: Array, *, Epsilon: float
+) -> Gradients:
+    sums = _dml_batch_norm(Input, InputGradient, Mean, Variance, Scale, Epsilon=Epsilon)
+    m, r = Input.size // max(1, Mean.size), 1 / np.sqrt(Variance + Epsilon)
+    of_scale, of_bias = sums["OutputScaleGradient"] / m, sums["OutputBiasGradient"] / m
+    return {**sums, "OutputGradient": Scale * r * (InputGradient + of_bias + (Input + Mean) * r * of_scale)}
+
+
+def _dml_elements(Input: Array, InputGradient: Array, **_: Any) -> Gradients:
+    return {"OutputGradient": InputGradient}
+
+
 def _gelu(dY: Array, X: Array, B: Array) -> Gradients:
     return {"dX": dY, "dB": dY.sum(tuple(range(dY.ndim - 1)))}
 
@@ -149,13 +162,18 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     "BiasGeluGrad_dX": _gelu,
     "BiasFastGeluGrad_dX": _gelu,
     "DmlBatchNormalizationGrad": _dml_batch_norm,
+    "DmlBatchNormalizationTrainingGrad": _dml_batch_norm_training,
+    **dict.fromkeys(("DmlActivationReluGrad", "DmlElementWiseClipGrad", "DmlElementWiseClipGrad1"), _dml_elements),
     "SoftmaxGrad": _softmax,
     "SoftmaxGrad_13": _softmax_13,
     "LogSoftmaxGrad": _log_softmax,
     "LogSoftmaxGrad_13": _log_softmax_13,
     "GroupNormGrad": _group_norm,
     "RotaryEmbeddingGrad": _rotary,
-    **{name: FORMULAS[name] for name in ("GatherGrad", "GatherElementsGrad", "GatherNDGrad", "SliceGrad")},
+    **{
+        name: FORMULAS[name]
+        for name in ("GatherGrad", "GatherElementsGrad", "GatherNDGrad", "SliceGrad", "DmlSliceGrad")
+    },
     **dict.fromkeys(("GeluGrad", "FastGeluGrad", "QuickGeluGrad", "ReluGrad"), _activation),
     **{name: FORMULAS[name] for name in ("DropoutGrad", "BitmaskDropoutGrad", "FakeQuantGrad")},
     "SoftmaxDropoutGrad": _softmax_dropout,

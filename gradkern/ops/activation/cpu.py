@@ -60,6 +60,16 @@ def _tanh(d: Any, y: Any, _: Any, r: Any, one: Any) -> Any:
     return d * ((one - y) * (one + y)), one, one  # 1 - y^2 would cancel near 1
 
 
+@numba.njit(**INLINE)
+def _dml_relu(x: Any, d: Any, _: Any, r: Any, one: Any) -> Any:
+    return (d if x > 0 else one - one), one, one
+
+
+@numba.njit(**INLINE)
+def _dml_clip(x: Any, d: Any, _: Any, r: Any, one: Any) -> Any:
+    return (one - one if x <= r[0] or x >= r[1] else d), one, one
+
+
 _KERNELS: dict[str, Kernel] = {
     "GeluGrad": elementwise_kernel(_gelu),
     "FastGeluGrad": elementwise_kernel(_fast_gelu),
@@ -68,8 +78,11 @@ _KERNELS: dict[str, Kernel] = {
     "LeakyReluGrad": elementwise_kernel(_leaky_relu),
     "SigmoidGrad": elementwise_kernel(_sigmoid),
     "TanhGrad": elementwise_kernel(_tanh),
+    "DmlActivationReluGrad": elementwise_kernel(_dml_relu),
+    "DmlElementWiseClipGrad": elementwise_kernel(_dml_clip),
+    "DmlElementWiseClipGrad1": elementwise_kernel(_dml_clip),
 }
 
 
 def plan(call: Call) -> FlatPlan:
-    return elementwise_plan(call, _KERNELS[call.operator], tuple(call.inputs), ("dX",))
+    return elementwise_plan(call, _KERNELS[call.operator], tuple(call.inputs), tuple(call.outputs))

@@ -1,13 +1,15 @@
-"""DirectML's batch norm gradient on the CPU: one pass over memory for all its outputs."""
+"""DirectML's batch norm gradients on the CPU: one pass over memory for all outputs; in training two."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from gradkern.call import Call
-from gradkern.cpu.batch_norm import Reduce
+from gradkern.cpu.batch_norm import Apply, Reduce
+from gradkern.cpu.element_types import arithmetic, array_type
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.runs import Runs
 
@@ -25,6 +27,8 @@ def plan(call: Call) -> FlatPlan:
     data = argument_type(call, "Input")
     totals = [Input.dtype if name in call.outputs else None for name in _SUMS]
     dX = argument_type(call, "OutputGradient", _OVER, order)
+    if call.operator == "DmlBatchNormalizationTrainingGrad":
+        return _training(call, order, runs.by_channel(2 * Input.dtype.itemsize), data, dX)
     kernel = Reduce(runs, (data,) * 5, dX, totals, float(call.attributes["Epsilon"]))
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
@@ -40,4 +44,40 @@ def plan(call: Call) -> FlatPlan:
         over=_OVER,
         orders=dict.fromkeys((*_OVER, "OutputGradient"), order),
         scratch=kernel.nbytes,
+    )
+
+
+def _training(call: Call, order: tuple[int, ...] | None, runs: Runs, data: Any, dX: Any) -> FlatPlan:
+    """The sums, unless dX is wanted of whole channels, and then dX."""
+    compute, wanted = arithmetic(call.inputs["Input"].dtype), "OutputGradient" in call.outputs
+    epsilon, kinds = compute.type(call.attributes["Epsilon"]), (*(data,) * 4, array_type(compute))
+    totals = [np.dtype(np.float64) if wanted or name in call.outputs else None for name in _SUMS]
+    in_one = wanted and runs.whole_channels
+    reduce = None if in_one else Reduce(runs, kinds, types.none, totals)
+    apply = Apply(runs, kinds, dX, in_one) if wanted else None
+
+    def launch(read: list[np.ndarray], write: list[Any]) -> None:
+        Input, InputGradient, Mean, Variance, Scale = read
+        dX, *gradients = write
+        with np.errstate(all="ignore"):  # of a variance of 0, or less
+            inverse = 1 / np.sqrt(Variance.view(call.inputs["Variance"].dtype).astype(compute) + epsilon)
+        arrays = InputGradient, Input, Scale, Mean, inverse
+        sums = [None if each is None else np.empty(runs.channels) for each in totals]
+        if reduce is not None:
+            reduce(arrays, None, sums)
+        if apply is not None:
+            apply(arrays, sums, dX, runs.count)
+        with np.errstate(over="ignore"):  # what a type cannot hold is infinity in it
+            for name, gradient, total in zip(_SUMS, gradients, sums, strict=True):
+                if gradient is not None:
+                    gradient.view(call.outputs[name].dtype)[...] = total
+
+    return FlatPlan(
+        call,
+        kernel="columns" if runs.columns else "planes",
+        outputs=("OutputGradient", *_SUMS),
+        launch=launch,
+        over=_OVER,
+        orders=dict.fromkeys((*_OVER, "OutputGradient"), order),
+        scratch=(reduce.nbytes if reduce else 0) + 3 * 8 * runs.channels,
     )

@@ -44,6 +44,8 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
                     f"input indices has {name} dimensions {axes[name]}; expected at most {axes[data]}, those of input "
                     "shape"
                 )
+    elif "InputWindowOffsets" in attributes:
+        return _window(axes, attributes)
     elif "sliced" in axes:
         return _slices(axes, attributes)
     return attributes
@@ -54,6 +56,23 @@ def _range(size: int, start: int, end: int, step: int) -> range:
     first, last = (0, size) if step > 0 else (-1, size - 1)
     start, end = (each + size if each < 0 else each for each in (start, end))
     return range(min(max(start, 0), last), min(max(end, first), last), step)
+
+
+def _window(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """DirectML's: a window that may be read from its end."""
+    steps = attributes["InputWindowStrides"]
+    if 0 in steps:
+        raise AttributeValueError(f"attribute InputWindowStrides is {steps}; expected none to be 0")
+    windows = list(zip(attributes["InputWindowOffsets"], attributes["InputWindowSizes"], strict=True))
+    ends = tuple(offset + size for offset, size in windows)
+    if axes.get("data") is not None and any(end > size for end, size in zip(ends, axes["data"], strict=True)):
+        raise ShapeError(f"the window ends at {ends}, outside of OutputGradient, which has shape {axes['data']}")
+    expected = tuple(-(-size // abs(step)) for (_, size), step in zip(windows, steps, strict=True))
+    if axes["sliced"] != expected:
+        raise ShapeError(f"input InputGradient has shape {axes['sliced']}; expected {expected}, that of the slice")
+    starts = tuple(start if step > 0 else start + size - 1 for (start, size), step in zip(windows, steps, strict=True))
+    every = zip(starts, expected, steps, strict=True)
+    return {**attributes, "starts": starts, "ends": tuple(a + n * step for a, n, step in every), "steps": steps}
 
 
 def _slices(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -19,7 +19,12 @@ from gradkern.ops.activation.cuda.kernel import build
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 NAMES = {"GeluGrad": "X", "FastGeluGrad": "X", "QuickGeluGrad": "X", "ReluGrad": "X"}
 NAMES |= {"LeakyReluGrad": "Y", "SigmoidGrad": "Y", "TanhGrad": "Y"}
-ALPHA = {"QuickGeluGrad": 1.702, "LeakyReluGrad": 0.01}
+NAMES |= {"DmlActivationReluGrad": "Input", "DmlElementWiseClipGrad": "Input"}
+NUMBERS: dict[str, dict[str, float]] = {
+    "QuickGeluGrad": {"alpha": 1.702},
+    "LeakyReluGrad": {"alpha": 0.01},
+    "DmlElementWiseClipGrad": {"Min": -0.75, "Max": 1.5},
+}
 
 
 def check(operator: str, size: int, dtype: str, offset: int = 0, in_place: str = "", **changes: Any) -> None:
@@ -27,18 +32,21 @@ def check(operator: str, size: int, dtype: str, offset: int = 0, in_place: str =
     dY, seen = random.standard_normal((2, 1, size))
     seen = 1 / (1 + np.exp(-seen)) if operator == "SigmoidGrad" else 3 * seen
     inputs = {"dY": dY.astype(dtype), NAMES[operator]: seen.astype(dtype)}
+    if operator.startswith("Dml"):
+        inputs = {"Input": np.round(4 * inputs["Input"]) / 4, "InputGradient": inputs["dY"]}  # at the limits, too
     held = [hold(each, offset=offset) for each in inputs.values()]
     output = held[list(inputs).index(in_place)] if in_place else Held((1, size), dtype, offset=offset)
-    number = ALPHA.get(operator)
-    types = ElementwiseTypes(operator, (dtype, dtype), (dtype,), numbers=("",) * (number is not None))
+    numbers = NUMBERS.get(operator, {})
+    types = ElementwiseTypes(operator, (dtype, dtype), (dtype,), numbers=("",) * len(numbers))
     config: ElementwiseConfig = replace(next(configs(types, offset & -offset if offset else 16)), threads=32, **changes)
     addresses = (held[0].address, held[1].address, 0, output.address, 0, 0)
-    bits = (bits_of(number or 0.0, types.compute), 0, 0)
+    bits = [bits_of(each, types.compute) for each in (*numbers.values(), 0.0, 0.0, 0.0)][:3]
     arguments = tuple(np.int64(each) for each in (*addresses, *bits, size, *[0] * 9))
     simulated.launch(build(types, config), -(-size // config.block), config.threads, 1, 0, arguments)
     for each in (*held, output):
         each.memory.check()
-    assert_close(operator, "dX", np.array(output.array), reference(operator, inputs, {})["dX"])
+    (expected,) = reference(operator, inputs, numbers).values()
+    assert_close(operator, "dX", np.array(output.array), expected)
 
 
 @pytest.mark.parametrize("operator", NAMES)

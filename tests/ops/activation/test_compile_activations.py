@@ -36,9 +36,10 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str], cap
     shape = (64, 1001)
     data = Tensor(np.dtype(dtype), shape, c_strides(shape, np.dtype(dtype).itemsize), 16)
     contract = gradkern.operators()[operator]
-    attributes = {name: each.default for name, each in contract.attributes.items()}
+    attributes = {name: float(each.default or 1) for name, each in contract.attributes.items()}
     inputs = {each.name: data for each in contract.inputs}
-    call = Call(operator, inputs, {"dX": data}, attributes, {"sizes": shape}, frozenset(), "cuda:0", Policy())
+    outputs = {each.name: data for each in contract.outputs}
+    call = Call(operator, inputs, outputs, attributes, {"sizes": shape}, frozenset(), "cuda:0", Policy())
     with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
         plan(call)
     (spec,) = device.specs

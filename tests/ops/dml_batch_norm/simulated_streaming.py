@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.dml_batch_norm import OUTPUTS, case
+from helpers.dml_batch_norm import OUTPUTS, TRAINING, case
 from helpers.simulate_dml_batch_norm import simulate
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
@@ -34,6 +34,25 @@ b, h, f, d = "bfloat16", "float16", "float32", "float64"
 )
 def test_every_pattern_of_axes(sizes: Any, statistics: Any, dtype: str, config: dict[str, Any]) -> None:
     simulate(case(sizes, statistics, dtype), **config)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "statistics", "dtype", "width", "outputs"),
+    [
+        ((4, 3, 5, 8), (1, 3, 1, 1), f, 4, OUTPUTS),
+        ((2, 3, 5, 8), (2, 1, 5, 1), b, 4, OUTPUTS),  # kept and reduced axes in turns
+        ((3, 2, 2, 3, 2, 2, 2, 3), (1, 2, 1, 3, 1, 2, 1, 3), f, 1, OUTPUTS[:1]),
+        ((70, 24), (1, 24), h, 8, OUTPUTS[:2]),
+        ((5, 6, 7), (1, 1, 1), d, 2, OUTPUTS),
+        ((2, 3, 4), (2, 3, 4), f, 4, OUTPUTS),  # sums of one element
+        ((4, 3, 7), (1, 3, 1), f, 4, OUTPUTS[1:]),
+    ],
+    ids=str,
+)
+def test_in_training(sizes: Any, statistics: Any, dtype: str, width: int, outputs: tuple[str, ...]) -> None:
+    operands = case(sizes, statistics, dtype)
+    operands.operator = TRAINING
+    simulate(operands, width, outputs=outputs)
 
 
 @pytest.mark.parametrize("statistics", [(1, 6, 1), (5, 1, 1), (1, 1, 16)], ids=str)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.capture import Capture
-from helpers.dml_batch_norm import DML, EPSILON, OUTPUTS, Case, case
+from helpers.dml_batch_norm import DML, EPSILON, OUTPUTS, TRAINING, Case, case
 from helpers.guarded import Guarded, OnDevice, described
 
 from gradkern.call import Call, Refusal, Tensor
@@ -72,7 +72,7 @@ class Prepared:
             self.out["OutputGradient"] = self.host[in_place]
         self.shapes = shapes
         call = Call(
-            operator=DML,
+            operator=operands.operator,
             inputs={name: described(each, operands.inputs[name].shape, self.order) for name, each in self.host.items()},
             outputs={name: described(each, shapes[name], self.order) for name, each in self.out.items()},
             attributes={"Epsilon": EPSILON},
@@ -139,6 +139,15 @@ def check(operands: Case, without: tuple[str, ...] = (), **how: Any) -> str:
 @pytest.mark.parametrize(("sizes", "statistics"), SHAPES, ids=str)
 def test_every_type_and_pattern_of_axes(sizes: tuple[int, ...], statistics: tuple[int, ...], dtype: str) -> None:
     check(case(sizes, statistics, dtype))
+
+
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+@pytest.mark.parametrize(("sizes", "statistics"), SHAPES, ids=str)
+def test_in_training(sizes: tuple[int, ...], statistics: tuple[int, ...], dtype: str) -> None:
+    operands = case(sizes, statistics, dtype)
+    operands.operator = TRAINING
+    check(operands)
+    check(operands, outputs=OUTPUTS[:1], in_place="Input")
 
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (1, 0, 2, 3), (3, 2, 1, 0)], ids=str)

@@ -50,6 +50,20 @@ def test_slices_that_are_none_are_refused(error: type[Exception], says: str, cha
     assert says in message(error, run_any, "SliceGrad", ones((2, 5)), **given)
 
 
+@pytest.mark.parametrize(
+    ("error", "says", "changes"),
+    [
+        (ShapeError, "the window ends at (5, 4), outside of OutputGradient", {"InputWindowOffsets": [2, 1]}),
+        (ShapeError, "InputGradient has shape (2, 3); expected (3, 3)", {"InputWindowStrides": [-1, 1]}),
+        (AttributeValueError, "InputWindowStrides is (2, 0)", {"InputWindowStrides": [2, 0]}),
+    ],
+)
+def test_windows_that_are_none_are_refused(error: type[Exception], says: str, changes: dict[str, Any]) -> None:
+    given = {"InputWindowOffsets": [0, 1], "InputWindowSizes": [3, 3], "InputWindowStrides": [2, 1]}
+    given |= {"OutputSizes": [4, 5], **changes}
+    assert says in message(error, run_any, "DmlSliceGrad", ones((2, 3)), **given)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_sums_are_added_to_a_gradient_in_its_memory(dtype: str, gaps: bool) -> None:

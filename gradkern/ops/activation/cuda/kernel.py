@@ -100,6 +100,26 @@ def _tanh(types: ElementwiseTypes) -> Callable[..., Any]:
     return tanh
 
 
+def _dml_relu(types: ElementwiseTypes) -> Callable[..., Any]:
+    ZERO = _number(types)(0)
+
+    @device_function
+    def relu(x: Any, d: Any, _: Any, r: Any) -> Any:
+        return d if x > ZERO else ZERO
+
+    return relu
+
+
+def _dml_clip(types: ElementwiseTypes) -> Callable[..., Any]:
+    ZERO = _number(types)(0)
+
+    @device_function
+    def clip(x: Any, d: Any, _: Any, r: Any) -> Any:
+        return ZERO if x <= r[0] or x >= r[1] else d
+
+    return clip
+
+
 _SLOPES = {
     "GeluGrad": _gelu,
     "FastGeluGrad": _gelu,
@@ -108,6 +128,9 @@ _SLOPES = {
     "LeakyReluGrad": _leaky_relu,
     "SigmoidGrad": _sigmoid,
     "TanhGrad": _tanh,
+    "DmlActivationReluGrad": _dml_relu,
+    "DmlElementWiseClipGrad": _dml_clip,
+    "DmlElementWiseClipGrad1": _dml_clip,
 }
 
 

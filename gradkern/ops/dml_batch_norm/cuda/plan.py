@@ -1,10 +1,12 @@
-"""DirectML's batch norm gradient on a GPU: one pass over memory for all its outputs."""
+"""DirectML's batch norm gradients on a GPU: one pass over memory for all outputs; in training a second one in the same
+launch.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from math import lcm
+from math import lcm, prod
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
@@ -51,12 +53,15 @@ _MOST_OF_PLANES = 1 << 30  # elements: indices have 31 bits
 
 
 def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
-    """Arrays in C order use the persistent kernel or the planes kernel; arrays with channel axes last in memory the
-    tiles kernel; others the streaming kernel.
+    """In training the streaming kernel runs. Of constant statistics arrays in C order use the persistent kernel or the
+    planes kernel; arrays with channel axes last in memory the tiles kernel; others the streaming kernel.
     """
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     epsilon = float(call.attributes["Epsilon"])
     is_channel_axis = [kept == size for size, kept in zip(sizes, statistics, strict=True)]
+    if call.operator == "DmlBatchNormalizationTrainingGrad":
+        elements = prod(size for size, kept in zip(sizes, is_channel_axis, strict=True) if not kept)
+        return streaming_plan.plan(call, NAMES, is_channel_axis, epsilon, elements)
     per_channel = len(sizes) > 1 and statistics == (1, sizes[1], *(1 for _ in sizes[2:]))
     if call.outputs and call.inputs["Input"].size:
         device = device_of(call)

@@ -40,11 +40,11 @@ class SlicePlan:
 
 
 def plan(call: Call) -> SlicePlan | EmptyPlan:
-    dY, dX = call.inputs["dY"], call.outputs["dX"]
+    (dY,), (dX,) = call.inputs.values(), call.outputs.values()
     device = device_of(call)
     if dY.size == 0:
         return EmptyPlan("empty", 0, device, (dX.nbytes,))
-    require_flat("dX", dX)
+    require_flat(next(iter(call.outputs)), dX)
     starts, steps = call.attributes["starts"], call.attributes["steps"]
     offset = sum(start * stride for start, stride in zip(starts, dX.strides, strict=True))
     strides = tuple(step * stride for step, stride in zip(steps, dX.strides, strict=True))
