@@ -55,14 +55,14 @@ FUNCTIONS = {
         lambda: (random(6, 4), random(5, 4), random(5)),
     ),
     "layer_norm": (
-        lambda x, w, b: gradkern.torch.layer_norm(x, (4, 5), w, b, 1e-3),
-        lambda x, w, b: functional.layer_norm(x, (4, 5), w, b, 1e-3),
-        lambda: (random(3, 4, 5), random(4, 5), random(4, 5)),
+        lambda x, w, b: gradkern.torch.layer_norm(x, (3, 4), w, b, 1e-3),
+        lambda x, w, b: functional.layer_norm(x, (3, 4), w, b, 1e-3),
+        lambda: (random(2, 3, 4), random(3, 4), random(3, 4)),
     ),
     "rms_norm": (
         lambda x, w: gradkern.torch.rms_norm(x, (5,), w, 1e-3),
         lambda x, w: functional.rms_norm(x, (5,), w, 1e-3),
-        lambda: (random(3, 4, 5), random(5)),
+        lambda: (random(2, 3, 5), random(5)),
     ),
 }
 
@@ -70,12 +70,12 @@ FUNCTIONS |= {
     "conv2d": (
         lambda x, w, b: gradkern.torch.conv2d(x, w, b, 2, (1, 0)),
         lambda x, w, b: functional.conv2d(x, w, b, 2, (1, 0)),
-        lambda: (random(2, 3, 4, 5), random(2, 3, 2, 3), random(2)),
+        lambda: (random(2, 2, 3, 5), random(2, 2, 2, 3), random(2)),
     ),
     "conv2d with one number for both axes": (
         lambda x, w: gradkern.torch.conv2d(x, w, stride=[2], padding=(1,)),
         lambda x, w: functional.conv2d(x, w, stride=[2], padding=(1,)),
-        lambda: (random(2, 3, 4, 5), random(2, 3, 2, 3)),
+        lambda: (random(2, 2, 3, 4), random(2, 2, 2, 3)),
     ),
     "grouped conv1d": (
         lambda x, w: gradkern.torch.conv1d(x, w, dilation=2, groups=2),
@@ -83,9 +83,9 @@ FUNCTIONS |= {
         lambda: (random(2, 4, 7), random(2, 2, 2)),
     ),
     "depthwise conv2d": (
-        lambda x, w, b: gradkern.torch.conv2d(x, w, b, (2, 1), (1, 0), groups=3),
-        lambda x, w, b: functional.conv2d(x, w, b, (2, 1), (1, 0), groups=3),
-        lambda: (random(2, 3, 4, 5), random(3, 1, 2, 3), random(3)),
+        lambda x, w, b: gradkern.torch.conv2d(x, w, b, (2, 1), (1, 0), groups=2),
+        lambda x, w, b: functional.conv2d(x, w, b, (2, 1), (1, 0), groups=2),
+        lambda: (random(2, 2, 3, 4), random(2, 1, 2, 3), random(2)),
     ),
     "batch_norm": (
         lambda x, w, b: gradkern.torch.batch_norm(x, None, None, w, b, True),

@@ -91,7 +91,7 @@ def check(
     ],
 )
 def test_every_type(operator: str, data: str) -> None:
-    check(operator, 11, 100, data, width=2, lanes=32, groups_per_block=2, unroll=2)
+    check(operator, 6, 70, data, width=2, lanes=32, groups_per_block=2, unroll=2)
 
 
 @pytest.mark.parametrize("outputs", [("dX",), ("dB",), BOTH])
