@@ -12,6 +12,7 @@ from helpers.tolerance import NORM
 from torch.nn import functional
 
 import gradkern.torch
+from gradkern.torch.compile_backend.dynamo_graph import embedding as stage
 
 pytestmark = [pytest.mark.torch, pytest.mark.thorough]
 
@@ -23,6 +24,7 @@ devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=p
 def _nothing_known() -> Iterator[None]:
     yield
     gradkern.torch.forget()
+    torch.compiler.reset()
 
 
 def close(found: Any, exact: Any) -> None:
@@ -45,6 +47,7 @@ def test_pytorchs_samples(place: int, device: str) -> None:
     (exact,) = torch.autograd.grad(y, wide, upstream)
     weight = wide.detach().to(device, torch.float32).requires_grad_()
     with gradkern.torch.enabled(devices=device, min_bytes=0, plan="now"):
+        found: Any = None
         for _ in range(2):  # the first is PyTorch's
             y = functional.embedding(indices.to(device), weight, **how)
             (found,) = torch.autograd.grad(y, weight, upstream.to(device, torch.float32))
@@ -73,15 +76,16 @@ def test_types_and_orders_in_memory(dtype: torch.dtype, order: str, device: str)
     grad = laid(torch.randn(shape).to(device, dtype))
     exact = torch.ops.aten.embedding_dense_backward(grad.double().cpu(), indices, 11, 4, False)
     with gradkern.torch.enabled(devices=device, min_bytes=0, plan="now", on_refusal="raise"):
+        found: Any = None
         for _ in range(2):
             found = torch.ops.aten.embedding_dense_backward(grad, indices.to(device), 11, 4, False)
         assert gradkern.torch.report().taken == 1
     close(found, exact)
 
 
-def model() -> Any:
+def model(padding_idx: int | None = 3) -> Any:
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Embedding(50, 16, padding_idx=3), torch.nn.Linear(16, 4))
+    return torch.nn.Sequential(torch.nn.Embedding(50, 16, padding_idx), torch.nn.Linear(16, 4))
 
 
 def gradient(net: Any, call: Any, indices: Any) -> Any:
@@ -95,7 +99,34 @@ def test_models_of_inductor_call_it_where_that_is_asked_for() -> None:
     expected = gradient(net, net, indices)
     with gradkern.torch.enabled("embedding", devices="cpu", min_bytes=0, plan="now", inductor="embedding"):
         compiled = torch.compile(net, fullgraph=True)
-        for _ in range(2):
-            found = gradient(net, compiled, indices)
+        gradient(net, compiled, indices)
+        found = gradient(net, compiled, indices)
         assert gradkern.torch.report().taken == 1
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("padding_idx", [None, -2, 0])
+def test_the_backend_computes_gradients_and_leaves_forward_passes_to_inductor(
+    padding_idx: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    monkeypatch.setattr(stage, "_ON_EVERY_DEVICE", True)
+    net, indices = model(padding_idx), torch.randint(0, 50, (8, 32))
+    expected = gradient(net, net, indices)
+    compiled = torch.compile(net, backend="gradkern", fullgraph=True, options={"gradkern": True})
+    found, code = run_and_get_code(lambda: gradient(net, compiled, indices))
+    torch.testing.assert_close(found, expected)
+    assert ["embedding_backward" in each for each in code] == [False, True]
+    assert not any("gradkern.embedding.default" in each or "embedding_forward" in each for each in code)
+    assert torch.equal(gradient(net, compiled, indices), found)
+
+
+def test_the_backend_says_what_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "_ON_EVERY_DEVICE", True)
+    net, indices = model(), torch.randint(0, 50, (8, 32))
+    net[0].scale_grad_by_freq = True
+    expected = gradient(net, net, indices)
+    found = gradient(net, torch.compile(net, backend="gradkern", options={"gradkern": True}), indices)
+    torch.testing.assert_close(found, expected)
+    assert "scale_grad_by_freq" in str(gradkern.torch.report())

@@ -14,6 +14,7 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     counters,
     cross_entropy,
     depthwise_conv,
+    embedding,
     group_norm,
     instance_norm,
     linear_gelu,
@@ -33,6 +34,7 @@ _PASSES = (
     depthwise_conv.fuse,
     causal_attention.fuse,
     cross_entropy.fuse,
+    embedding.fuse,
     counters.fuse,
 )
 """In this order. A pass finds what may be one operator, and Fusion.take proves, replaces and reports it."""

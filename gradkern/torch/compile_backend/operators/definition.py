@@ -105,9 +105,12 @@ def names() -> Iterable[str]:
     return _definitions
 
 
-def differentiable(operator: Any, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
-    """Let the operator have this backward pass, and a twin, NAME_forward, that has none."""
+def differentiable(operator: Any, backward: Callable[..., Any], setup: Callable[..., Any], twin: Any = None) -> None:
+    """Let the operator have this backward pass, and a twin, by default NAME_forward, that has none."""
     torch.library.register_autograd(operator, backward, setup_context=setup, lib=_library)
+    if twin is not None:
+        _twins[operator] = twin
+        return
     schema, ask, fake, rows = _definitions[operator._schema.name.removeprefix("gradkern::")]
     name, bracket, arguments = schema.partition("(")
     _twins[operator] = define(f"{name}_forward{bracket}{arguments}", ask, fake, rows)
