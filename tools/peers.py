@@ -423,6 +423,40 @@ def _conv_sizes(t: Mapping[str, Any], attributes: Mapping[str, Any], transposed:
     return strides, list(pads[:rank]), dilations, transposed, more, attributes.get("group", 1)
 
 
+def _gather(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer | None:
+    """The gradient of an embedding's weight; along other axes that of index_select has the same form."""
+    shape, axis = attributes["shape"], attributes.get("axis", 0)
+    padding = attributes.get("padding_idx")
+    if axis % len(shape) or "accumulator" in t:
+        return None
+    rows, indices = shape[0], t["indices"] % shape[0]
+    dY = t["dY"].reshape(*indices.shape, -1)
+    padding = -1 if padding is None else padding % rows
+    return lambda: aten.embedding_dense_backward(dY, indices, rows, padding, False).reshape(shape)
+
+
+def _gather_elements(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer:
+    shape, axis = attributes["shape"], attributes.get("axis", 0)
+    indices = t["indices"].long() % shape[axis]
+    return lambda: t["dY"].new_zeros(shape).scatter_add(axis, indices, t["dY"])
+
+
+def _gather_nd(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer | None:
+    if attributes.get("batch_dims", 0):
+        return None
+    shape, indices = attributes["shape"], t["indices"].unbind(-1)
+    return lambda: t["update"].new_zeros(shape).index_put(indices, t["update"], accumulate=True)
+
+
+def _slice(aten: Any, t: Mapping[str, Any], attributes: Mapping[str, Any], outputs: tuple[str, ...]) -> Peer | None:
+    axes = attributes.get("axes", range(len(attributes["starts"])))
+    steps = attributes.get("steps", (1,) * len(attributes["starts"]))
+    if len(steps) != 1 or steps[0] < 1:
+        return None
+    cut = axes[0], attributes["starts"][0], attributes["ends"][0], steps[0]
+    return lambda: aten.slice_backward(t["dY"], list(attributes["shape"]), *cut)
+
+
 _LIGER_LOSS = {"ignore_index": -100, "z_loss": 0.0, "label_smoothing": 0.0, "reduction": "mean", "softcap": 0.0}
 """Attributes of the losses in the order of Liger's arguments, with their defaults."""
 _BY_AUTOGRAD: dict[str, tuple[Callable[[Any, Mapping[str, Any]], Any], str | None, Mapping[str, str]]] = {
@@ -452,6 +486,10 @@ _TORCH: dict[str, Any] = {
     "GroupNormalization": _group_norm_forward,
     "SoftmaxCrossEntropyLoss": _cross_entropy_of_log_prob,
     "SoftmaxCrossEntropyLossGrad": _cross_entropy_of_log_prob,
+    "GatherGrad": _gather,
+    "GatherElementsGrad": _gather_elements,
+    "GatherNDGrad": _gather_nd,
+    "SliceGrad": _slice,
     "Conv": _conv_forward,
     "ConvGrad": _conv,
     "ConvTranspose": partial(_conv_forward, transposed=True),
