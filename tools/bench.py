@@ -38,6 +38,7 @@ from rich.table import Table
 
 import gradkern
 from gradkern.cli.sizes import combinations, named
+from gradkern.contract.examples import complete
 from gradkern.contract.samples import ORDERS, inputs_of
 from gradkern.contract.schema import Example, Operator
 
@@ -117,7 +118,7 @@ def _work(options: argparse.Namespace) -> Iterator[tuple[Any, Operator, Mapping[
                     if missing:
                         raise SystemExit(f"--axes: {name} needs a size of {', '.join(missing)}, too")
                     axes = {key: tuple(size) if isinstance(size, list) else size for key, size in each.items()}
-                    yield name, operator, types, Example(axes=axes, attributes=attributes)
+                    yield name, operator, types, complete(operator, Example(axes=axes, attributes=attributes))
             else:
                 for example in operator.examples if options.overhead else operator.benchmarks:
                     yield name, operator, types, example
