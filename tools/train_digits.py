@@ -302,8 +302,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     args.epochs = args.epochs if args.epochs is not None else 4 if args.quick else Settings.epochs
     args.target = args.target if args.target is not None else 0.9 if args.quick else Settings.target
-    if args.epochs < 1 or args.seed < 0:
-        parser.error("--epochs is 1 or more, --seed 0 or more")
+    if args.epochs < 1 or args.seed < 0 or not 0 <= args.target <= 1:
+        parser.error("--epochs is 1 or more, --seed 0 or more, --target from 0 to 1")
+    providers = sorted({name for each in gradkern.operators().values() for name in each.providers})
+    if args.provider not in (None, *providers):
+        parser.error(f"--provider is {args.provider!r}; expected {' or '.join(providers)}")
     return args
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from gradkern import __version__
-from gradkern.errors import GradkernError, RegistryError
+from gradkern.errors import GradkernError, RegistryError, nearest
 from gradkern.system.json_text import loads
 
 __all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main", "parser"]
@@ -55,9 +55,21 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses what it does not know itself, with its own usage: argparse leaves that to the parser of all commands."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        found, strange = super().parse_known_args(args, namespace)
+        if strange:
+            options = [each for action in self._actions for each in action.option_strings]
+            hint = nearest(strange[0], options) if strange[0].startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(strange)}{hint}")
+        return found, strange
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="gradkern",
         description="Neural-network gradients on NVIDIA GPUs and CPUs.",
         epilog=CODES.format("nothing matches, or something is wrong or has failed"),
@@ -263,7 +275,8 @@ def _mapping(text: str) -> dict[str, Any]:
     try:
         value = loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{shown} is not JSON: {error}") from error
+        text = f'{shown} is not JSON: {error}; expected an object, such as {{"name": value}}'
+        raise argparse.ArgumentTypeError(text) from error
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{shown} is not a JSON object")
     return cast(dict[str, Any], value)

@@ -104,8 +104,9 @@ def example_of(name: str, operator: Operator, axes: Mapping[str, Any], attribute
     except reading.EntryError as error:
         where, reason = error.mistakes[0]
         raise ArgumentError(f"{name}: {'.'.join(map(str, where))}: {reason}") from None
-    for path, reason in example_mistakes(operator, example):
-        raise ArgumentError(f"{name}: {'.'.join(map(str, path))}: {reason}")
+    mistakes = [f"{'.'.join(map(str, path))}: {reason}" for path, reason in example_mistakes(operator, example)]
+    if mistakes:
+        raise ArgumentError(f"{name}: {'; '.join(mistakes)}")
     return complete(operator, example)
 
 

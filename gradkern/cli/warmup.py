@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     wanted = list(_named(options) if options.calls else _registered(options))
     work = [(each, provider) for each in wanted for provider in _providers(each, options.provider)]
+    if options.calls and not wanted:
+        print(f"nothing to warm: {options.calls} has no calls of these operators", file=sys.stderr)
+        return FAILED
     if not work:
         print("nothing to warm: no operator takes these types on a provider that can run here", file=sys.stderr)
         return FAILED
@@ -104,7 +108,8 @@ def calls_of(source: str) -> Iterator[Wanted]:
             try:
                 yield wanted_of(loads(line))
             except (GradkernError, ValueError) as error:
-                raise ArgumentError(f"{source}:{number}: {error}") from error
+                kind = "it is not JSON: " if isinstance(error, JSONDecodeError) else ""
+                raise ArgumentError(f"{source}:{number}: {kind}{error}") from error
 
 
 def _providers(wanted: Wanted, provider: str | None) -> list[str]:

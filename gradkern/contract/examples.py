@@ -34,8 +34,9 @@ def _mistakes(operator: Operator, example: Example) -> Iterator[tuple[Path, str]
         elif operator.axes[name].group != isinstance(size, tuple):
             kind, came = ("a list of sizes", "one size") if operator.axes[name].group else ("one size", "a list")
             yield ("axes", name), f"expected {kind}, got {came}"
-    for name in operator.axes.keys() - spare - example.axes.keys():
-        yield ("axes",), f"gives no size to {name!r}"
+    for name in operator.axes:
+        if name not in spare and name not in example.axes:
+            yield ("axes",), f"gives no size to {name!r}"
     on_host = {each.name: each for each in operator.inputs if each.memory != "device"}
     for name in example.attributes.keys() - operator.attributes.keys() - on_host.keys():
         hint = nearest(name, operator.attributes)

@@ -279,12 +279,26 @@ def test_an_unknown_name_is_exit_code_one_and_gets_the_nearest(show: Shown) -> N
     )
 
 
-@pytest.mark.parametrize("arguments", [[], ["opps"], ["ops", "--jsn"], ["ops", "--types"]])
-def test_a_wrong_command_line_is_exit_code_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "command", "message"),
+    [
+        ([], "", "the following arguments are required: COMMAND"),
+        (["opps"], "", "argument COMMAND: invalid choice: 'opps' "),
+        (["ops", "--jsn"], " ops", "unrecognized arguments: --jsn (did you mean --json?)"),
+        (["ops", "--types"], " ops", "argument --types: expected one argument"),
+        (["cache", "info", "now"], " cache info", "unrecognized arguments: now"),
+        (["cache", "clear", "--drry"], " cache clear", "unrecognized arguments: --drry (did you mean --dry-run?)"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_two(
+    arguments: list[str], command: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: gradkern")
+    err = capsys.readouterr().err
+    assert err.startswith(f"usage: gradkern{command} ")
+    assert f"gradkern{command}: error: {message}" in err
 
 
 def test_a_refused_registry_is_exit_code_three(show: Shown, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ ROWS = "; ".join(", ".join(f"{key}={value}" for key, value in row.items()) for r
         ([LN, "--axes", '{"rows": [3]}'], f"{LN}: axes: gives no size to 'columns'\n"),
         (
             [LN, "--axes", '{"row": [3], "columns": [4]}'],
-            f"{LN}: axes.row: no axis 'row' (did you mean rows?); axes has rows, columns\n",
+            f"{LN}: axes.row: no axis 'row' (did you mean rows?); axes has rows, columns; axes: gives ",
         ),
         ([LN, "--axes", '{"rows": 3, "columns": [4]}'], f"{LN}: axes.rows: expected a list of sizes, got one size\n"),
         (
