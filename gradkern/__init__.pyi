@@ -106,6 +106,7 @@ _DmlSliceGradOutput: TypeAlias = Literal["OutputGradient"]
 _DropoutGradOutput: TypeAlias = Literal["dx"]
 _FakeQuantGradOutput: TypeAlias = Literal["dX"]
 _FastGeluGradOutput: TypeAlias = Literal["dX"]
+_FlattenAndUnpadOutput: TypeAlias = Literal["output"]
 _GatherElementsGradOutput: TypeAlias = Literal["dX"]
 _GatherGradOutput: TypeAlias = Literal["dX"]
 _GatherNDGradOutput: TypeAlias = Literal["output"]
@@ -129,6 +130,7 @@ _LogSoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _MaxPoolOutput: TypeAlias = Literal["Y", "Indices"]
 _MaxPoolGradOutput: TypeAlias = Literal["dX"]
 _MixedPrecisionScaleOutput: TypeAlias = Literal["Y"]
+_PadAndUnflattenOutput: TypeAlias = Literal["output"]
 _QuickGeluGradOutput: TypeAlias = Literal["dX"]
 _ReduceAllL2Output: TypeAlias = Literal["Y"]
 _ReluGradOutput: TypeAlias = Literal["dX"]
@@ -440,6 +442,16 @@ class _FastGeluGradPlan(Prepared):
         self, dY: _T, X: _T, *, out: Mapping[_FastGeluGradOutput, _Array] | None = None, stream: Any = None
     ) -> _results.FastGeluGrad[_T]: ...
 
+class _FlattenAndUnpadPlan(Prepared):
+    def __call__(
+        self,
+        input: _T,
+        indices: _Array,
+        *,
+        out: Mapping[_FlattenAndUnpadOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.FlattenAndUnpad[_T]: ...
+
 class _GatherElementsGradPlan(Prepared):
     def __call__(
         self,
@@ -642,6 +654,17 @@ class _MixedPrecisionScalePlan(Prepared):
         out: Mapping[_MixedPrecisionScaleOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.MixedPrecisionScale[_SrcT]: ...
+
+class _PadAndUnflattenPlan(Prepared):
+    def __call__(
+        self,
+        input: _T,
+        indices: _Array,
+        unflatten_dims: _Array | Sequence[int],
+        *,
+        out: Mapping[_PadAndUnflattenOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.PadAndUnflatten[_T]: ...
 
 class _QuickGeluGradPlan(Prepared):
     def __call__(
@@ -949,6 +972,7 @@ class _DmlSliceGrad_takes_InputGradient: ...
 class _DropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode: ...
 class _FakeQuantGrad_takes_dY_gradient_mask: ...
 class _FastGeluGrad_takes_dY_X: ...
+class _FlattenAndUnpad_takes_input_indices: ...
 class _GatherElementsGrad_takes_dY_shape_indices: ...
 class _GatherGrad_takes_shape_indices_dY_and_perhaps_accumulator: ...
 class _GatherNDGrad_takes_shape_indices_update: ...
@@ -972,6 +996,7 @@ class _LogSoftmaxGrad_13_takes_dY_X: ...
 class _MaxPool_takes_X: ...
 class _MaxPoolGrad_takes_dY_Indices: ...
 class _MixedPrecisionScale_takes_S_X: ...
+class _PadAndUnflatten_takes_input_indices_unflatten_dims: ...
 class _QuickGeluGrad_takes_dY_X: ...
 class _ReduceAllL2_takes_X: ...
 class _ReluGrad_takes_dY_X: ...
@@ -1935,6 +1960,29 @@ def run(
 
 @overload
 def run(
+    op: Literal["FlattenAndUnpad"],
+    input: _T,
+    indices: _Array,
+    *,
+    outputs: _FlattenAndUnpadOutput | Iterable[_FlattenAndUnpadOutput] | None = None,
+    out: Mapping[_FlattenAndUnpadOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.FlattenAndUnpad[_T]:
+    """Rows of a padded array that indices choose; the gradient of PadAndUnflatten.
+
+      input: the padded array
+      indices: the row of the padded array, with its first two dimensions as one
+
+    Returns
+      output: the rows; one whose index is out of range is 0 on a GPU
+    """
+
+@overload
+def run(
     op: Literal["GatherElementsGrad"],
     dY: _T,
     shape: _Array | Sequence[int],
@@ -2671,6 +2719,31 @@ def run(
 
     Returns
       Y: S X
+    """
+
+@overload
+def run(
+    op: Literal["PadAndUnflatten"],
+    input: _T,
+    indices: _Array,
+    unflatten_dims: _Array | Sequence[int],
+    *,
+    outputs: _PadAndUnflattenOutput | Iterable[_PadAndUnflattenOutput] | None = None,
+    out: Mapping[_PadAndUnflattenOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.PadAndUnflatten[_T]:
+    """Rows put where indices say, between zeros; the gradient of FlattenAndUnpad.
+
+      input: rows
+      indices: the row of the padded array, with its first two dimensions as one
+      unflatten_dims: the first two dimensions of the padded array
+
+    Returns
+      output: the padded array; rows with equal indices are added
     """
 
 @overload
@@ -3729,6 +3802,10 @@ def run(
 def run(op: Literal["FastGeluGrad"], input: _FastGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
 @overload
 def run(
+    op: Literal["FlattenAndUnpad"], input: _FlattenAndUnpad_takes_input_indices, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(
     op: Literal["GatherElementsGrad"], input: _GatherElementsGrad_takes_dY_shape_indices, /, *inputs: Any, **named: Any
 ) -> Any: ...
 @overload
@@ -3830,6 +3907,14 @@ def run(op: Literal["MaxPoolGrad"], input: _MaxPoolGrad_takes_dY_Indices, /, *in
 @overload
 def run(
     op: Literal["MixedPrecisionScale"], input: _MixedPrecisionScale_takes_S_X, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(
+    op: Literal["PadAndUnflatten"],
+    input: _PadAndUnflatten_takes_input_indices_unflatten_dims,
+    /,
+    *inputs: Any,
+    **named: Any,
 ) -> Any: ...
 @overload
 def run(op: Literal["QuickGeluGrad"], input: _QuickGeluGrad_takes_dY_X, /, *inputs: Any, **named: Any) -> Any: ...
@@ -4569,6 +4654,22 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["FlattenAndUnpad"],
+    input: _Array,
+    indices: _Array,
+    *,
+    outputs: _FlattenAndUnpadOutput | Iterable[_FlattenAndUnpadOutput] | None = None,
+    out: Mapping[_FlattenAndUnpadOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _FlattenAndUnpadPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["GatherElementsGrad"],
     dY: _Array,
     shape: _Array | Sequence[int],
@@ -5020,6 +5121,23 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _MixedPrecisionScalePlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["PadAndUnflatten"],
+    input: _Array,
+    indices: _Array,
+    unflatten_dims: _Array | Sequence[int],
+    *,
+    outputs: _PadAndUnflattenOutput | Iterable[_PadAndUnflattenOutput] | None = None,
+    out: Mapping[_PadAndUnflattenOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _PadAndUnflattenPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -5763,6 +5881,10 @@ def prepare(
 ) -> Prepared: ...
 @overload
 def prepare(
+    op: Literal["FlattenAndUnpad"], input: _FlattenAndUnpad_takes_input_indices, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
     op: Literal["GatherElementsGrad"], input: _GatherElementsGrad_takes_dY_shape_indices, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
@@ -5872,6 +5994,14 @@ def prepare(
 @overload
 def prepare(
     op: Literal["MixedPrecisionScale"], input: _MixedPrecisionScale_takes_S_X, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["PadAndUnflatten"],
+    input: _PadAndUnflatten_takes_input_indices_unflatten_dims,
+    /,
+    *inputs: Any,
+    **named: Any,
 ) -> Prepared: ...
 @overload
 def prepare(

@@ -265,6 +265,12 @@ class FastGeluGrad(NamedTuple, Generic[_T]):
     dX: _T | Any
     """gradient of the input"""
 
+class FlattenAndUnpad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """the rows; one whose index is out of range is 0 on a GPU"""
+
 class GatherElementsGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -461,6 +467,12 @@ class MixedPrecisionScale(NamedTuple, Generic[_SrcT]):
 
     Y: _SrcT | Any
     """S X"""
+
+class PadAndUnflatten(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    output: _T | Any
+    """the padded array; rows with equal indices are added"""
 
 class QuickGeluGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

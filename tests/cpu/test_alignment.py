@@ -23,6 +23,9 @@ AXES: dict[str, Callable[[int], Any]] = {
         "V": 5,
         "after": (n,),
         "gathered": (4,),
+        "d0": 2,
+        "d1": 3,
+        "total": 4,
         "outer": (),
         "K": 4,
         "inner": (n,),
@@ -46,7 +49,7 @@ AXES: dict[str, Callable[[int], Any]] = {
 BY_MATRIX_PRODUCTS = {"conv"}  # whose vector code is the BLAS library's
 BY_ELEMENTS = {"pooling", "resize"}  # an element's sum has one order, in vector code or not
 BY_BATCH_NORMS = {"group_norm"}  # each channel of each sample is one of a batch norm, whose kernels these are
-BY_NUMPY = {"BatchNormalizationMergeStatistics", "LinearCrossEntropy", "SliceGrad", "DmlSliceGrad"}
+BY_NUMPY = {"BatchNormalizationMergeStatistics", "LinearCrossEntropy", "SliceGrad", "DmlSliceGrad", "FlattenAndUnpad"}
 SMALL = [
     name
     for name, operator in gradkern.operators().items()

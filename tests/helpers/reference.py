@@ -605,6 +605,23 @@ def _softmax_dropout(dy: Array, mask: Array, softmax_y: Array, *, axis: int, rat
     return {"dx": found["dX"]}
 
 
+def _pad_and_unflatten(*, indices: Array, unflatten_dims: Sequence[int], **given: Array) -> Gradients:
+    rows = given["input"]
+    output = np.zeros((math.prod(unflatten_dims), *rows.shape[1:]))
+    np.add.at(output, indices.astype(np.int64), rows)
+    return {"output": output.reshape(*unflatten_dims, *rows.shape[1:])}
+
+
+def _flatten_and_unpad(*, indices: Array, **given: Array) -> Gradients:
+    data = given["input"]
+    return {"output": data.reshape(-1, *data.shape[2:])[indices.astype(np.int64)]}
+
+
+def _norm(X: Array, Y_type: str | None = None) -> Gradients:
+    norm: Array = np.asarray(np.linalg.norm(X.ravel()), np.float64)
+    return {"Y": norm}
+
+
 def _scaled_sum(*, scale_0: float, scale_1: float, scale_2: float = 0.0, **inputs: Array) -> Gradients:
     scales = {"input_0": scale_0, "input_1": scale_1, "input_2": scale_2}
     return {"output": np.add.reduce([scales[name] * each for name, each in inputs.items()])}
@@ -1070,6 +1087,8 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "LeakyReluGrad": partial(_activation, slope=_leaky_relu_slope),
     "SigmoidGrad": partial(_activation, slope=lambda y: y * (1 - y)),
     "TanhGrad": partial(_activation, slope=lambda y: 1 - y**2),
+    "PadAndUnflatten": _pad_and_unflatten,
+    "FlattenAndUnpad": _flatten_and_unpad,
     "IsFinite": lambda X: {"Y": np.isfinite(X)},
     "IsAllFinite": lambda **given: {"output": np.asarray(np.isfinite(given["input"]).all())},
     "ReduceAllL2": lambda X, Y_type=None: {"Y": np.asarray(np.linalg.norm(X.ravel()))},

@@ -21,6 +21,7 @@ from gradkern.cuda.device import Device
 from gradkern.kernels.elementwise import plan as elementwise
 from gradkern.kernels.elementwise import totals_plan as totals
 from gradkern.kernels.rows import plan as rows
+from gradkern.ops.gather.cuda import unpad
 from gradkern.policy import Policy
 from helpers import simulated
 from helpers.guarded import Guarded
@@ -76,7 +77,7 @@ def simulate(
     module = import_module(f"gradkern.ops.{contract.family}.{contract.providers['cuda'][0]}")
     device, small = Device(0, (9, 0), 132, 232448), elementwise.configs
     with ExitStack() as stack:
-        for block in (elementwise, totals, rows):
+        for block in (elementwise, totals, rows, unpad):
             for name, stand_in in (("kernel_of", _kernel_of), ("Launch", _Launch), ("device_of", lambda _: device)):
                 stack.enter_context(patch.object(block, name, stand_in))
         few = lambda *how: (replace(each, threads=32) for each in small(*how))  # noqa: E731  simulated threads are slow
@@ -85,6 +86,7 @@ def simulate(
         memory = Guarded((1 << 14,), np.uint8)
         stack.enter_context(patch.object(totals, "scratch", lambda *_: (0, memory.address)))
         inputs = (*(held[name].address for name in call.inputs), *scalars_of(request.host))
+        stack.enter_context(patch.object(unpad, "_THREADS", 32))
         module.plan(call)(inputs, tuple(results[name].address for name in call.outputs), 0)
         memory.check()
     for each in (*held.values(), *results.values()):

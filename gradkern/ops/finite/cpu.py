@@ -12,7 +12,7 @@ from numba import types
 from gradkern.call import Call
 from gradkern.cpu import threads
 from gradkern.cpu.compile import INLINE, kernel
-from gradkern.cpu.element_types import load
+from gradkern.cpu.element_types import load, real
 from gradkern.cpu.elementwise import elementwise_kernel, elementwise_plan
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.threads import QUEUE, take
@@ -36,9 +36,9 @@ def _parts(queue: Any, X: Any, parts: Any, squares: Any) -> None:
     """Of each task's elements the sum of squares; without `squares`, how many are not finite."""
     task = take(queue)
     while task >= 0:
-        total: Any = 0.0
+        total = 0.0
         for n in range(task * _SPAN, min((task + 1) * _SPAN, X.size)):
-            x: Any = types.float64(load(X, n))
+            x = real(parts, load(X, n))
             if squares is not None:
                 total += x * x
             else:

@@ -3,6 +3,8 @@
     GatherGrad          dX[.., indices[k], ..] += dY[.., k, ..]
     GatherElementsGrad  dX[i][indices[i][j][k]][k] += dY[i][j][k], here along axis 1
     GatherNDGrad        output[indices[k]] += update[k], for each of the batch's dimensions by itself
+    PadAndUnflatten     output[indices[k]] += input[k], rows of an array whose first two dimensions count as one
+    FlattenAndUnpad     output[k] = input[indices[k]], its gradient and the other way round
     SliceGrad           dX[start + step k] = dY[k] along each of the axes
 
 Indices count from either end: -1 and the last one are the same. Sums are float32 (float64 for float64), in an order

@@ -40,6 +40,9 @@ def gather_of(call: Call) -> Gather:
         dropped = call.attributes["padding_idx"]
         dropped = -1 if dropped is None else dropped % max(1, rows)
         return Gather("dY", count, prod(axes["before"]), rows, prod(axes["after"]), (), (), (rows,), (1,), dropped)
+    if call.operator == "PadAndUnflatten":
+        rows = axes["d0"] * axes["d1"]
+        return Gather("input", axes["total"], 1, rows, prod(axes["after"]), (), (), (rows,), (1,))
     if call.operator == "GatherNDGrad":
         indexed, batch = axes["indexed"], prod(axes["batch"])
         steps = _strides(indexed)
