@@ -6,6 +6,8 @@ data/ has four small models' graphs with ONNX Runtime's results: see ort_graphs.
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -18,12 +20,18 @@ onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
 pytest.importorskip("array_api_compat", reason="needs the extra onnx")
 
 import gradkern.onnx  # noqa: E402  after onnx is known to be there
-from gradkern.onnx.arrays import to_host  # noqa: E402
+from gradkern.onnx.arrays import namespace, to_host  # noqa: E402
+from gradkern.onnx.training_ops import TRAINING  # noqa: E402
 
 HERE = Path(__file__).parent
 MODELS = ("mlp", "resnet", "bert", "gpt2")
 RANDOM = ("Dropout", "BiasDropout", "BitmaskDropout")
-KINDS = ["numpy", pytest.param("torch", marks=pytest.mark.torch)]
+KINDS = [
+    "numpy",
+    pytest.param("cpu", marks=pytest.mark.torch),
+    pytest.param("cuda", marks=[pytest.mark.torch, pytest.mark.gpu]),
+]
+"""Of arrays: NumPy's, or PyTorch's tensors on that device."""
 
 
 class Case(NamedTuple):
@@ -45,7 +53,7 @@ def read(path: Path) -> Case:
         part, _, rest = name.partition("/")
         if part in parts and rest:
             parts[part][rest] = arrays.pop(name)
-    loss, optimizer = arrays.pop("loss"), arrays.pop("optimizer")
+    loss, optimizer = arrays.pop("loss", np.empty(0)), arrays.pop("optimizer", np.empty(0, np.uint8))
     own = [each for each in model.graph.initializer if each.name in arrays]
     del model.graph.initializer[:]
     model.graph.initializer.extend(own)
@@ -60,12 +68,12 @@ def case(name: str) -> Case:
 
 
 def as_kind(kind: str, array: np.ndarray) -> Any:
-    """The test's own copy, as an array of that library."""
+    """The test's own copy."""
     if kind == "numpy":
         return array.copy()
     import torch
 
-    return torch.tensor(array)
+    return torch.tensor(array, device=kind)
 
 
 def close(name: str, ours: Any, theirs: np.ndarray) -> None:
@@ -81,7 +89,7 @@ def check_nodes(it: Case, kind: str) -> None:
     session = gradkern.onnx.load(it.model)
     values = {name: as_kind(kind, each) for name, each in {**it.inputs, **it.values}.items()}
     everything = {**session._initializers, **values, "": None}
-    device = None if kind == "numpy" else values[next(iter(it.inputs))].device
+    device = session._device_of({name: values[name] for name in it.inputs})
     for at, node in enumerate(session._graph.nodes):
         results = session._compute(at, node, everything, device, set(everything), Counter())
         if node.op in RANDOM:
@@ -97,8 +105,8 @@ def check_nodes(it: Case, kind: str) -> None:
         close(name, everything[name], it.updated.get(name, it.inputs[name]))
 
 
-def train(it: Case, kind: str) -> list[float]:
-    """The losses of ten steps from file, as ONNX Runtime's Module and Optimizer make them."""
+def check_training(it: Case, kind: str) -> None:
+    """Ten steps from file have the losses that ONNX Runtime's Module and Optimizer made."""
     training, optimizer = gradkern.onnx.load(it.model), gradkern.onnx.load(it.optimizer)
     buffers = [name for name in training.updated if name.endswith("_grad.accumulation.buffer")]
     names = [name.removesuffix("_grad.accumulation.buffer") for name in buffers]
@@ -119,13 +127,100 @@ def train(it: Case, kind: str) -> list[float]:
             }
         )
         assert all(map(bool, updated.values()))
-    return losses
+    assert losses[-1] < 0.7 * losses[0]
+    np.testing.assert_allclose(losses, it.loss, rtol=2e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_node_gives_what_onnx_runtime_gave(name: str, kind: str) -> None:
     check_nodes(case(name), kind)
+
+
+def check_operators(it: Case, kind: str) -> None:
+    """The operators that none of the models has, each as ONNX Runtime computes it on a CPU."""
+    session = gradkern.onnx.load(it.model)
+    found = session.run({name: as_kind(kind, each) for name, each in it.inputs.items()}, outputs=list(it.values))
+    assert len(found) == len(it.values) > 30
+    for name, theirs in it.values.items():
+        close(name, found[name], theirs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_operators_give_what_onnx_runtime_gave(kind: str) -> None:
+    check_operators(case("operators"), kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_operators_that_onnx_runtime_has_for_cuda_alone(kind: str) -> None:
+    random = np.random.default_rng(0)
+    x, bias, wide = (random.standard_normal(shape).astype(np.float32) for shape in ((6, 4), (4,), (2, 3, 5, 7)))
+
+    def run(op: str, *inputs: Any, **attributes: Any) -> Any:
+        entry = TRAINING["com.microsoft", op]
+        given = [each if at in entry.host or each is None else as_kind(kind, each) for at, each in enumerate(inputs)]
+        found = entry.function(namespace(tuple(given)), *given, **attributes)
+        return [np.asarray(to_host(each)) for each in found] if isinstance(found, tuple) else np.asarray(to_host(found))
+
+    parts = run("View", x, np.array([2, 4]), np.array([16]))
+    np.testing.assert_array_equal(np.concatenate([each.reshape(-1) for each in parts]), x.reshape(-1))
+    assert [each.shape for each in parts] == [(2, 4), (16,)]
+    places = np.array([1, 4, 5, 7, 8, 11])
+    padded = run("PadAndUnflatten", x, places, np.array([3, 4]))
+    np.testing.assert_array_equal(padded.reshape(12, 4)[places], x)
+    np.testing.assert_allclose(padded.sum(), x.sum(), rtol=1e-5)
+    packed, size = run("FlattenAndUnpad", padded, places)
+    np.testing.assert_array_equal(packed, x)
+    assert size.tolist() == [3, 4]
+    np.testing.assert_allclose(run("ReduceAllL2", x, wide), np.linalg.norm([*x.flat, *wide.flat]), rtol=1e-5)
+    odd = np.array([1, np.nan, np.inf], np.float32)
+    np.testing.assert_array_equal(run("IsFinite", odd), [True, False, False])
+    assert [bool(run("IsAllFinite", *each)) for each in ((x, wide), (x, odd))] == [True, False]
+    assert bool(run("IsAllFinite", odd[1:2], isinf_only=1))
+    assert bool(run("All", np.ones(3, bool)))
+    assert not bool(run("All", np.array([True, False])))
+    np.testing.assert_array_equal(run("PassThrough", x, wide)[1], wide)
+
+    off, on, ratio = np.array(False), np.array(True), np.array(0.25, np.float32)
+    np.testing.assert_allclose(run("BiasDropout", x, bias, x, ratio, off)[0], x + bias + x, rtol=1e-6)
+    y, mask = run("BiasDropout", x, bias, x, ratio, on, seed=3)
+    assert 0 < mask.sum() < mask.size
+    np.testing.assert_allclose(y, (x + bias) * mask / 0.75 + x, rtol=1e-5, atol=1e-6)
+    again, words = run("BitmaskBiasDropout", x, bias, x, ratio, on, seed=3)
+    np.testing.assert_array_equal(again, y)
+    assert words.dtype == np.uint32
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+    np.testing.assert_array_equal(bits[: mask.size], mask.reshape(-1))
+    y, words = run("BitmaskDropout", x, ratio, on)
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: x.size].reshape(x.shape)
+    np.testing.assert_allclose(y, x * bits / 0.75, rtol=1e-6)
+    for inner, shape in ((1, (3, 5, 7)), (0, (2, 1, 5, 7))):
+        added = random.standard_normal(shape).astype(np.float32)
+        y, mask, softmax = run("BiasSoftmaxDropout", wide, added, ratio, axis=3, is_inner_broadcast=inner)
+        e = np.exp((wide + added).astype(np.float64))
+        np.testing.assert_allclose(softmax, e / e.sum(-1, keepdims=True), rtol=1e-5)
+        np.testing.assert_allclose(y, softmax * mask / 0.75, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.longest
+def test_graphs_that_onnx_runtime_builds_now(tmp_path: Path) -> None:
+    """Built by onnxruntime-training in an environment of its own: the graphs in data/ are of the same making."""
+    uv, python = str(Path(sys.executable).with_name("uv")), tmp_path / "environment" / "bin" / "python"
+    wanted = ["onnxruntime-training==1.19.2", "numpy<2", "onnx<1.18"]
+    for command in (
+        [uv, "venv", "--python", "3.11", python.parents[1]],
+        [uv, "pip", "install", "--python", python, *wanted],
+        [python, HERE / "ort_graphs.py", tmp_path],
+    ):
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=1200)
+        assert done.returncode == 0, done.stderr
+    for name in MODELS:
+        built = read(tmp_path / f"{name}.onnx.gz")
+        np.testing.assert_allclose(built.loss, case(name).loss, rtol=1e-4)
+        check_nodes(built, "numpy")
+        check_training(without_dropout(built), "numpy")
+    check_operators(read(tmp_path / "operators.onnx.gz"), "numpy")
 
 
 def without_dropout(it: Case) -> Case:
@@ -141,7 +236,4 @@ def without_dropout(it: Case) -> Case:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", MODELS)
 def test_ten_steps_from_file_follow_the_losses_of_onnx_runtime(name: str, kind: str) -> None:
-    it = without_dropout(case(name))
-    losses = train(it, kind)
-    assert losses[-1] < 0.7 * losses[0]
-    np.testing.assert_allclose(losses, it.loss, rtol=2e-3)
+    check_training(without_dropout(case(name)), kind)
