@@ -32,7 +32,13 @@ SNIPPETS = [
         code,
         id=f"{page.stem}-{number}",
         marks=[
-            mark for word, mark in (("torch", pytest.mark.torch), ("Trainer", pytest.mark.trainers)) if word in code
+            mark
+            for word, mark in (
+                ("torch", pytest.mark.torch),
+                ("Trainer", pytest.mark.trainers),
+                ("accelerate import", pytest.mark.trainers),
+            )
+            if word in code
         ],
     )
     for page in PAGES

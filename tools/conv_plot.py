@@ -1,4 +1,4 @@
-"""What tools/conv_bench.py measured, drawn: PyTorch's time over gradkern's, for every layer, setting and gradient."""
+"""What tools/conv_bench.py measured, drawn: PyTorch's time over gradkern's, of every layer of each network."""
 
 from __future__ import annotations
 
@@ -10,33 +10,47 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 __all__ = ["drawn"]
 
-_MARKS = {"float16": "o", "bfloat16": "v", "bfloat16-nchw": "x", "tf32": "s", "float32": "D", "float64": "^"}
+_TYPES = {
+    "float16": "16 bits",
+    "bfloat16": "16 bits",
+    "bfloat16-nchw": "16 bits",
+    "tf32": "float32 in TF32",
+    "float32": "float32",
+    "float64": "float64",
+}
 Row = dict[str, Any]
 
 
 def drawn(rows: list[Row], format_: str) -> bytes:
-    """A picture in a format matplotlib knows: a panel for each set of outputs, layers from left to right."""
-    layers = list(dict.fromkeys((row["network"], row["layer"]) for row in rows))
+    """A picture in a format matplotlib knows: a panel for each set of outputs, a line for each kind of layers, a point
+    for each of them.
+    """
+    kinds = list(dict.fromkeys(map(_kind, rows)))
+    types = list(dict.fromkeys(_TYPES.values()))
     panels = list(dict.fromkeys(row["outputs"] for row in rows))
-    figure = Figure(figsize=(0.22 * len(layers) + 2.5, 2.6 * len(panels) + 2.4), layout="constrained")
-    axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    figure = Figure(figsize=(3.2 * len(panels) + 1.6, 0.5 * len(kinds) + 1.6), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     for panel, outputs in zip(axes, panels, strict=True):
-        for number, (setting, mark) in enumerate(_MARKS.items()):
-            here = [row for row in rows if row["outputs"] == outputs and row["setting"] == setting]
-            places = [layers.index((row["network"], row["layer"])) for row in here]
+        for number, name in enumerate(types):
+            here = [row for row in rows if row["outputs"] == outputs and _TYPES[row["setting"]] == name]
+            places = [kinds.index(_kind(row)) + 0.18 * (number - (len(types) - 1) / 2) for row in here]
             ratios = [row["torch_over_gradkern"] for row in here]
-            panel.plot(places, ratios, mark, markersize=4, color=f"C{number}", label=setting)
-        panel.axhline(1, color="black", linewidth=0.8)
-        panel.set_yscale("log", base=2)
-        panel.yaxis.set_major_locator(FixedLocator([1 / 32, 1 / 8, 0.5, 1, 2, 4, 8, 16, 32]))
-        panel.yaxis.set_minor_locator(NullLocator())
-        panel.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        panel.set_title(f"{outputs}: PyTorch's time / gradkern's", fontsize=9)
+            panel.plot(ratios, places, "o", markersize=3.5, alpha=0.6, color=f"C{number}", label=name)
+        panel.axvline(1, color="black", linewidth=0.8)
+        panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_locator(FixedLocator([0.5, 1, 2, 4, 8, 16]))
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        panel.set_title(outputs.replace(",", ", "), fontsize=10)
         panel.grid(alpha=0.3)
-    axes[-1].set_xticks(
-        range(len(layers)), [f"{network} {layer}" for network, layer in layers], rotation=90, fontsize=6
-    )
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(_MARKS), fontsize=8)
+    axes[0].set_yticks(range(len(kinds)), kinds, fontsize=9)
+    axes[0].set_ylim(len(kinds) - 0.5, -0.5)
+    figure.suptitle("Convolutions: PyTorch's time over gradkern's, a point for each layer", fontsize=12)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(types), fontsize=9)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=format_, dpi=130)
     return buffer.getvalue()
+
+
+def _kind(row: Row) -> str:
+    return row["network"] + (", depthwise" if "depthwise" in row["layer"] else "")

@@ -8,27 +8,39 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
+import notebooks
 import pytest
 from helpers.checkout import ROOT
 
 EXAMPLES = sorted((ROOT / "tools" / "examples").glob("*.py"))
 NEEDS = {
+    "accelerate_training": "accelerate",
+    "cupy_gradients": "cupy",
+    "diffusion_unet": "diffusers",
+    "hugging_face_trainer": "transformers",
     "jax_training": "jax",
+    "lightning_training": "lightning",
     "onnx_training": "array_api_compat",
     "timm_training": "timm",
-    "diffusion_unet": "diffusers",
 }
+WITH_TORCHVISION = ("diffusion_unet", "hugging_face_trainer", "lightning_training", "timm_training")
 OPTIONS = {"timm_training": ["--size", "64"], "diffusion_unet": ["--size", "16"]}
+SAYS = {"numpy_gradients": "the same bits: True", "cupy_gradients": "the same: True"}
 RUN = "import sys, runpy, helpers.models as m; m.torchvision(); runpy.run_path(sys.argv.pop(1), None, '__main__')"
 """With PyTorch's CPU build torchvision's own operators are missing: helpers.models puts some in their place."""
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
     kinds = [pytest.mark.thorough]
-    if name not in ("numpy_gradients", "jax_training", "onnx_training"):
+    if name not in ("numpy_gradients", "cupy_gradients", "jax_training", "onnx_training"):
         kinds.append(pytest.mark.torch)
     if name in ("timm_training", "diffusion_unet"):
         kinds.append(pytest.mark.models)
+    if name in ("accelerate_training", "hugging_face_trainer", "lightning_training"):
+        kinds.append(pytest.mark.trainers)
+    if name == "cupy_gradients":
+        kinds.append(pytest.mark.gpu)
     if name == "diffusion_unet":
         kinds.append(pytest.mark.slow)  # Inductor compiles a minute
     return kinds
@@ -50,10 +62,29 @@ def test_an_example_runs(example: Path) -> None:
     name = example.stem
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
-    steps = [] if name == "numpy_gradients" else ["--steps", "2"]
-    how = ["-c", RUN] if name in ("timm_training", "diffusion_unet") else []
+    steps = [] if name in SAYS else ["--steps", "2"]
+    how = ["-c", RUN] if name in WITH_TORCHVISION else []
     found = ran(*how, str(example), *steps, *OPTIONS.get(name, []))
-    assert ("the same bits: True" if name == "numpy_gradients" else "loss") in found
+    assert SAYS.get(name, "loss") in found
+
+
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        pytest.param(each, id=each.stem, marks=[pytest.mark.torch] * ("torch" in each.read_text(encoding="utf-8")))
+        for each in sorted((ROOT / "tools" / "examples").glob("*.ipynb"))
+    ],
+)
+@pytest.mark.thorough
+def test_a_notebook_runs_and_holds_what_it_prints(notebook: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for tables of kernels and counts of calls, which depend on the machine."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    kept, new = nbformat.read(notebook, as_version=4), notebooks.executed(notebook)
+    printed, anew = (
+        [each.get("text") for cell in book.cells for each in cell.get("outputs", ())] for book in (kept, new)
+    )
+    assert len(printed) >= 3
+    assert printed == anew
 
 
 @pytest.mark.torch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -13,6 +15,7 @@ import pytest
 from helpers.checkout import ROOT
 
 import gradkern
+from gradkern import errors
 
 pytestmark = pytest.mark.thorough
 
@@ -32,6 +35,24 @@ def test_every_operator_has_a_page_with_its_contract_and_its_mathematics(site: P
         page = (site / "operators" / name / "index.html").read_text(encoding="utf-8")
         assert all(f"<code>{each.name}:{each.type}</code>" in page for each in (*operator.inputs, *operator.outputs))
         assert "Mathematics and sources" in page
+
+
+def test_every_example_has_a_page_with_its_code(site: Path) -> None:
+    examples = [each for each in (ROOT / "tools" / "examples").iterdir() if each.suffix in (".py", ".ipynb")]
+    assert len(examples) >= 14
+    for path in examples:
+        page = (site / "examples" / path.stem / "index.html").read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8")
+        if path.suffix == ".ipynb":
+            source = "".join(
+                [each for each in json.loads(source)["cells"] if each["cell_type"] == "code"][-1]["source"]
+            )
+        assert source.strip().splitlines()[-1] in unescape(re.sub("<[^>]*>", "", page)), path.name
+
+
+def test_every_error_has_a_cure(site: Path) -> None:
+    page = (site / "troubleshooting" / "index.html").read_text(encoding="utf-8")
+    assert [name for name in errors.__all__ if f"<code>{name}</code>" not in page and name != "GradkernError"] == []
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:

@@ -1,10 +1,12 @@
 """What the site shows besides tools/docs: the README as its first page, the measurements, a page for each operator made
-from its contract and its family's docstring, an API reference, how to contribute and the changelog.
+from its contract and its family's docstring, one for each example and notebook, an API reference, how to contribute and
+the changelog.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -19,31 +21,43 @@ from gradkern.contract.schema import Operator
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = sorted((ROOT / "tools" / "results").glob("*.md"))
+EXAMPLES = sorted(each for each in (ROOT / "tools" / "examples").iterdir() if each.suffix in (".py", ".ipynb"))
 MOVED = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     ".github/CONTRIBUTING.md": "contributing.md",
     **{f"tools/results/{each.name}": f"results/{each.name}" for each in RESULTS},
     **{f"tools/docs/{each.name}": each.name for each in (ROOT / "tools" / "docs").glob("*.md")},
+    **{f"tools/examples/{each.name}": f"examples/{each.stem}.md" for each in EXAMPLES},
 }
 """Where a page of the checkout is on the site."""
+STYLE = """
+.md-grid { max-width: 80rem }  /* tables of ten columns */
+.md-typeset td code { word-break: normal }
+.md-typeset div[style*="overflow-x"] { overflow-x: visible !important }  /* tables scroll by themselves here */
+"""
 _LINK = re.compile(r"(!?)\[([^]\[]*(?:\[[^]]*\][^]\[]*)*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
     for source, uri in MOVED.items():
-        if not source.startswith("tools/docs/"):
+        if not source.startswith(("tools/docs/", "tools/examples/")):
             files.append(File.generated(config, uri, content=(ROOT / source).read_text(encoding="utf-8")))
     for plot in (ROOT / "tools" / "results").glob("*.png"):
         files.append(File.generated(config, f"results/{plot.name}", abs_src_path=str(plot)))
     for name, operator in gradkern.operators().items():
         files.append(File.generated(config, f"operators/{name}.md", content=operator_page(name, operator)))
+    for path in EXAMPLES:
+        page = notebook_page(path) if path.suffix == ".ipynb" else example_page(path)
+        files.append(File.generated(config, f"examples/{path.stem}.md", content=page))
     files.append(File.generated(config, "api.md", content=reference()))
-    files.append(File.generated(config, "wide.css", content=".md-grid { max-width: 80rem }\n"))
+    files.append(File.generated(config, "wide.css", content=STYLE))
     for section in config.nav:
         for title, pages in section.items() if isinstance(section, dict) else ():
             if title == "Operators":
                 pages += [f"operators/{name}.md" for name in gradkern.operators()]
+            elif title == "Examples":
+                pages += [f"examples/{each.stem}.md" for each in sorted(EXAMPLES, key=lambda each: each.suffix)]
             elif title == "Measurements":
                 pages += ["results/README.md", *(f"results/{each.name}" for each in RESULTS if each.stem != "README")]
     return files
@@ -81,6 +95,28 @@ def operator_page(name: str, operator: Operator) -> str:
             ]
     lines += ["", "## Mathematics and sources", "", "```text", family.strip(), "```"]
     return "\n".join(lines) + "\n"
+
+
+def example_page(path: Path) -> str:
+    """An example, whose docstring is a title and how to run it."""
+    text = path.read_text(encoding="utf-8")
+    title, _, rest = (ast.get_docstring(ast.parse(text)) or path.stem).partition("\n")
+    code = text[text.index('"""', 3) + 3 :].strip()
+    name = path.stem.replace("_", " ").capitalize()
+    return f"# {name}\n\n{title}\n\n```text\n{rest.strip()}\n```\n\n```python\n{code}\n```\n"
+
+
+def notebook_page(path: Path) -> str:
+    """An executed notebook: its text, its code, and what that printed."""
+    parts: list[str] = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {"text/plain": output.get("text", "")})
+            html, text = ("".join(data.get(kind, "")).strip() for kind in ("text/html", "text/plain"))
+            parts.append(f"<div>{html}</div>" if html else f"```text\n{text}\n```" if text else "")
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _cell(text: str) -> str:
