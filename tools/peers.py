@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from elementwise_peers import ELEMENTWISE
 
 Peer = Callable[[], Any]
 
@@ -494,6 +495,7 @@ _TORCH: dict[str, Any] = {
     "ConvGrad": _conv,
     "ConvTranspose": partial(_conv_forward, transposed=True),
     "ConvTransposeGrad": partial(_conv, transposed=True),
+    **ELEMENTWISE,
 }
 TORCH_OPERATORS = (*_TORCH, *_BY_AUTOGRAD)
 """Those that torch_peer answers."""
