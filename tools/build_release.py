@@ -3,9 +3,10 @@
 
 The wheel has a pack of compiled kernels for each of sm_80, sm_90, sm_100 and sm_120; no GPU is needed. A pack of all
 popular calls would take some 40 minutes of a core, so a release has the kernels of the most common ones: norms, GELU,
-activations, softmax and losses, in float32 and bfloat16, of the widths in `WIDTHS`. That is some 800 kernels and
-10 minutes of a core for an architecture. Convolutions are left out: their kernels depend on the filter, and most calls
-run on cuDNN. What a pack lacks is compiled when it is first needed, or with `gradkern pack build`.
+activations, softmax and losses, in float32 and bfloat16, of the widths in `WIDTHS`. That is 740 to 1,240 kernels and
+about 10 minutes of a core for an architecture, 10 minutes of four cores and 26 MB in all. Convolutions are left out:
+their kernels depend on the filter, and most calls run on cuDNN. What a pack lacks is compiled when it is first needed,
+or with `gradkern pack build`.
 
 A release is refused where the changelog does not have the version, the page of the package index has a link that leads
 nowhere, `twine check` finds a fault, or the wheel is larger than `LARGEST`.

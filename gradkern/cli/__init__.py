@@ -89,14 +89,16 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument(
         "--self-test", action="store_true", help="compare every operator on the GPU with the CPU; it takes a minute"
     )
-    doctor.add_argument("--compile", action="store_true", help="compile a kernel where none is there to try a GPU with")
+    doctor.add_argument(
+        "--compile", action="store_true", help="compile a kernel to try the GPU with, where none is compiled yet"
+    )
     _explain(command("explain", "explain", "show how a call would be computed", "the call is refused"))
     _cache(
         command(
             "cache",
             "caches",
             "show, check, remove or carry over the compiled kernels and results of searches kept on disk",
-            "a bad entry, or a failure",
+            "an entry is damaged, or something failed",
         )
     )
     _pack(
@@ -104,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
             "pack",
             "packs",
             "build, install and show packs, files of kernels compiled ahead of time",
-            "a pack is not used, or a failure",
+            "a pack is not used, or something failed",
         )
     )
     _warmup(command("warmup", "warmup", "compile and search kernels ahead of time", "something failed"))
@@ -155,7 +157,7 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", type=_mapping, default={}, metavar="JSON", help="""how to choose: '{"allow_tf32": false}'"""
     )
-    parser.add_argument("--provider", metavar="P", help="by default the best that can run here")
+    parser.add_argument("--provider", metavar="P", help="cpu or cuda; by default the best that can run here")
     _json(parser)
 
 
@@ -176,13 +178,13 @@ def _cache(parser: argparse.ArgumentParser) -> None:
         "info": "say where kernels and searches are, how many, and how large",
         "verify": "read everything and check it",
         "clear": "remove all kernels, results of searches and installed packs, after asking on a terminal",
-        "export": "write the results of all searches into one file, for machines with the same GPU and libraries",
+        "export": "write the results of all searches to a file, for machines with the same GPU and libraries",
         "import": "add the results of searches in such a file to this machine's own, which stay",
     }
     for name, action in _actions(parser, about):
         _json(action)
         if name == "verify":
-            action.add_argument("--repair", action="store_true", help="remove the bad ones")
+            action.add_argument("--repair", action="store_true", help="remove the damaged ones")
         if name == "clear":
             action.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
             action.add_argument("--yes", action="store_true", help="do not ask")
@@ -216,7 +218,7 @@ def _pack(parser: argparse.ArgumentParser) -> None:
             action.add_argument(
                 "--refresh",
                 action="store_true",
-                help="only if what is there is not what would be built now; its kernels that are, are taken over",
+                help="build only if the pack that is there is out of date, and keep those of its kernels that are not",
             )
         if name == "install":
             action.add_argument("file", metavar="FILE", help="the pack, made by `gradkern pack build`")
