@@ -96,12 +96,16 @@ _ConvTransposeOutput: TypeAlias = Literal["Y"]
 _ConvTransposeGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _CrossEntropyOutput: TypeAlias = Literal["loss", "dX", "row_loss", "entropy"]
 _DmlActivationReluGradOutput: TypeAlias = Literal["OutputGradient"]
+_DmlAveragePoolingGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
 _DmlBatchNormalizationTrainingGradOutput: TypeAlias = Literal[
     "OutputGradient", "OutputScaleGradient", "OutputBiasGradient"
 ]
 _DmlElementWiseClipGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlElementWiseClipGrad1Output: TypeAlias = Literal["OutputGradient"]
+_DmlMaxPoolingGradOutput: TypeAlias = Literal["OutputGradient"]
+_DmlResampleGradOutput: TypeAlias = Literal["OutputGradient"]
+_DmlResampleGrad1Output: TypeAlias = Literal["OutputGradient"]
 _DmlSliceGradOutput: TypeAlias = Literal["OutputGradient"]
 _DropoutGradOutput: TypeAlias = Literal["dx"]
 _FakeQuantGradOutput: TypeAlias = Literal["dX"]
@@ -364,6 +368,11 @@ class _DmlActivationReluGradPlan(Prepared):
         stream: Any = None,
     ) -> _results.DmlActivationReluGrad[_T]: ...
 
+class _DmlAveragePoolingGradPlan(Prepared):
+    def __call__(
+        self, InputGradient: _T, *, out: Mapping[_DmlAveragePoolingGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.DmlAveragePoolingGrad[_T]: ...
+
 class _DmlBatchNormalizationGradPlan(Prepared):
     def __call__(
         self,
@@ -409,6 +418,26 @@ class _DmlElementWiseClipGrad1Plan(Prepared):
         out: Mapping[_DmlElementWiseClipGrad1Output, _Array] | None = None,
         stream: Any = None,
     ) -> _results.DmlElementWiseClipGrad1[_T]: ...
+
+class _DmlMaxPoolingGradPlan(Prepared):
+    def __call__(
+        self,
+        Input: _T,
+        InputGradient: _T,
+        *,
+        out: Mapping[_DmlMaxPoolingGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.DmlMaxPoolingGrad[_T]: ...
+
+class _DmlResampleGradPlan(Prepared):
+    def __call__(
+        self, InputGradient: _T, *, out: Mapping[_DmlResampleGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.DmlResampleGrad[_T]: ...
+
+class _DmlResampleGrad1Plan(Prepared):
+    def __call__(
+        self, InputGradient: _T, *, out: Mapping[_DmlResampleGrad1Output, _Array] | None = None, stream: Any = None
+    ) -> _results.DmlResampleGrad1[_T]: ...
 
 class _DmlSliceGradPlan(Prepared):
     def __call__(
@@ -964,10 +993,14 @@ class _ConvTranspose_takes_X_W_and_perhaps_B: ...
 class _ConvTransposeGrad_takes_dY_X_W: ...
 class _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY: ...
 class _DmlActivationReluGrad_takes_Input_InputGradient: ...
+class _DmlAveragePoolingGrad_takes_InputGradient: ...
 class _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
 class _DmlBatchNormalizationTrainingGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
 class _DmlElementWiseClipGrad_takes_Input_InputGradient: ...
 class _DmlElementWiseClipGrad1_takes_Input_InputGradient: ...
+class _DmlMaxPoolingGrad_takes_Input_InputGradient: ...
+class _DmlResampleGrad_takes_InputGradient: ...
+class _DmlResampleGrad1_takes_InputGradient: ...
 class _DmlSliceGrad_takes_InputGradient: ...
 class _DropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode: ...
 class _FakeQuantGrad_takes_dY_gradient_mask: ...
@@ -1734,6 +1767,39 @@ def run(
 
 @overload
 def run(
+    op: Literal["DmlAveragePoolingGrad"],
+    InputGradient: _T,
+    *,
+    OutputSizes: Sequence[int] | None = None,
+    Strides: Sequence[int],
+    WindowSize: Sequence[int],
+    StartPadding: Sequence[int],
+    EndPadding: Sequence[int],
+    IncludePadding: Literal[0, 1] = 0,
+    outputs: _DmlAveragePoolingGradOutput | Iterable[_DmlAveragePoolingGradOutput] | None = None,
+    out: Mapping[_DmlAveragePoolingGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlAveragePoolingGrad[_T]:
+    """DirectML's gradient of average pooling.
+
+      InputGradient: gradient of the output
+      OutputSizes: spatial dimensions of the input; without it those of an `out` array
+      Strides: step of the window
+      WindowSize: elements of a window
+      StartPadding: elements before each spatial dimension
+      EndPadding: elements after each spatial dimension
+      IncludePadding: 1: the divisor counts elements of the padding too
+
+    Returns
+      OutputGradient: gradient of the input
+    """
+
+@overload
+def run(
     op: Literal["DmlBatchNormalizationGrad"],
     Input: _T,
     InputGradient: _T,
@@ -1851,6 +1917,103 @@ def run(
       InputGradient: gradient of the output
       Min: the lower limit
       Max: the upper limit
+
+    Returns
+      OutputGradient: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["DmlMaxPoolingGrad"],
+    Input: _T,
+    InputGradient: _T,
+    *,
+    Strides: Sequence[int],
+    WindowSize: Sequence[int],
+    StartPadding: Sequence[int],
+    EndPadding: Sequence[int],
+    Dilations: Sequence[int] | None = None,
+    outputs: _DmlMaxPoolingGradOutput | Iterable[_DmlMaxPoolingGradOutput] | None = None,
+    out: Mapping[_DmlMaxPoolingGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlMaxPoolingGrad[_T]:
+    """DirectML's gradient of max pooling, from the input of the forward pass; of equal elements the first counts.
+
+      Input: input of the forward pass
+      InputGradient: gradient of the output
+      Strides: step of the window
+      WindowSize: elements of a window
+      StartPadding: elements before each spatial dimension
+      EndPadding: elements after each spatial dimension
+      Dilations: distance between the elements of a window
+
+    Returns
+      OutputGradient: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["DmlResampleGrad"],
+    InputGradient: _T,
+    *,
+    OutputSizes: Sequence[int] | None = None,
+    InterpolationMode: Literal["NEAREST_NEIGHBOR", "LINEAR"],
+    Scales: Sequence[float],
+    InputPixelOffsets: Sequence[float],
+    OutputPixelOffsets: Sequence[float],
+    outputs: _DmlResampleGradOutput | Iterable[_DmlResampleGradOutput] | None = None,
+    out: Mapping[_DmlResampleGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlResampleGrad[_T]:
+    """DirectML's gradient of resampling, by nearest elements or linear.
+
+      InputGradient: gradient of the output
+      OutputSizes: shape of the input; without it that of an `out` array
+      InterpolationMode: how an output is made of the elements around it
+      Scales: outputs for each input along each dimension; 1 of the first two
+      InputPixelOffsets: added to coordinates of the input; 0.5 for pixels' centres
+      OutputPixelOffsets: added to coordinates of the output; -0.5 for pixels' centres
+
+    Returns
+      OutputGradient: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["DmlResampleGrad1"],
+    InputGradient: _T,
+    *,
+    OutputSizes: Sequence[int] | None = None,
+    InterpolationMode: Literal["NEAREST_NEIGHBOR", "LINEAR"],
+    RoundingDirection: Literal["INCREASING", "DECREASING"],
+    Scales: Sequence[float],
+    InputPixelOffsets: Sequence[float],
+    OutputPixelOffsets: Sequence[float],
+    outputs: _DmlResampleGrad1Output | Iterable[_DmlResampleGrad1Output] | None = None,
+    out: Mapping[_DmlResampleGrad1Output, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlResampleGrad1[_T]:
+    """DirectML's gradient of resampling, by nearest elements, rounded up or down, or linear.
+
+      InputGradient: gradient of the output
+      OutputSizes: shape of the input; without it that of an `out` array
+      InterpolationMode: how an output is made of the elements around it
+      RoundingDirection: of a coordinate to its nearest element: up or down
+      Scales: outputs for each input along each dimension; 1 of the first two
+      InputPixelOffsets: added to coordinates of the input; 0.5 for pixels' centres
+      OutputPixelOffsets: added to coordinates of the output; -0.5 for pixels' centres
 
     Returns
       OutputGradient: gradient of the input
@@ -3752,6 +3915,14 @@ def run(
 ) -> Any: ...
 @overload
 def run(
+    op: Literal["DmlAveragePoolingGrad"],
+    input: _DmlAveragePoolingGrad_takes_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
     op: Literal["DmlBatchNormalizationGrad"],
     input: _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale,
     /,
@@ -3781,6 +3952,18 @@ def run(
     /,
     *inputs: Any,
     **named: Any,
+) -> Any: ...
+@overload
+def run(
+    op: Literal["DmlMaxPoolingGrad"], input: _DmlMaxPoolingGrad_takes_Input_InputGradient, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(
+    op: Literal["DmlResampleGrad"], input: _DmlResampleGrad_takes_InputGradient, /, *inputs: Any, **named: Any
+) -> Any: ...
+@overload
+def run(
+    op: Literal["DmlResampleGrad1"], input: _DmlResampleGrad1_takes_InputGradient, /, *inputs: Any, **named: Any
 ) -> Any: ...
 @overload
 def run(
@@ -4507,6 +4690,27 @@ def prepare(
 
 @overload
 def prepare(
+    op: Literal["DmlAveragePoolingGrad"],
+    InputGradient: _Array,
+    *,
+    OutputSizes: Sequence[int] | None = None,
+    Strides: Sequence[int],
+    WindowSize: Sequence[int],
+    StartPadding: Sequence[int],
+    EndPadding: Sequence[int],
+    IncludePadding: Literal[0, 1] = 0,
+    outputs: _DmlAveragePoolingGradOutput | Iterable[_DmlAveragePoolingGradOutput] | None = None,
+    out: Mapping[_DmlAveragePoolingGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlAveragePoolingGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
     op: Literal["DmlBatchNormalizationGrad"],
     Input: _Array,
     InputGradient: _Array,
@@ -4581,6 +4785,68 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _DmlElementWiseClipGrad1Plan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlMaxPoolingGrad"],
+    Input: _Array,
+    InputGradient: _Array,
+    *,
+    Strides: Sequence[int],
+    WindowSize: Sequence[int],
+    StartPadding: Sequence[int],
+    EndPadding: Sequence[int],
+    Dilations: Sequence[int] | None = None,
+    outputs: _DmlMaxPoolingGradOutput | Iterable[_DmlMaxPoolingGradOutput] | None = None,
+    out: Mapping[_DmlMaxPoolingGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlMaxPoolingGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlResampleGrad"],
+    InputGradient: _Array,
+    *,
+    OutputSizes: Sequence[int] | None = None,
+    InterpolationMode: Literal["NEAREST_NEIGHBOR", "LINEAR"],
+    Scales: Sequence[float],
+    InputPixelOffsets: Sequence[float],
+    OutputPixelOffsets: Sequence[float],
+    outputs: _DmlResampleGradOutput | Iterable[_DmlResampleGradOutput] | None = None,
+    out: Mapping[_DmlResampleGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlResampleGradPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlResampleGrad1"],
+    InputGradient: _Array,
+    *,
+    OutputSizes: Sequence[int] | None = None,
+    InterpolationMode: Literal["NEAREST_NEIGHBOR", "LINEAR"],
+    RoundingDirection: Literal["INCREASING", "DECREASING"],
+    Scales: Sequence[float],
+    InputPixelOffsets: Sequence[float],
+    OutputPixelOffsets: Sequence[float],
+    outputs: _DmlResampleGrad1Output | Iterable[_DmlResampleGrad1Output] | None = None,
+    out: Mapping[_DmlResampleGrad1Output, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlResampleGrad1Plan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -5829,6 +6095,14 @@ def prepare(
 ) -> Prepared: ...
 @overload
 def prepare(
+    op: Literal["DmlAveragePoolingGrad"],
+    input: _DmlAveragePoolingGrad_takes_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
     op: Literal["DmlBatchNormalizationGrad"],
     input: _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale,
     /,
@@ -5858,6 +6132,18 @@ def prepare(
     /,
     *inputs: Any,
     **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlMaxPoolingGrad"], input: _DmlMaxPoolingGrad_takes_Input_InputGradient, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlResampleGrad"], input: _DmlResampleGrad_takes_InputGradient, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlResampleGrad1"], input: _DmlResampleGrad1_takes_InputGradient, /, *inputs: Any, **named: Any
 ) -> Prepared: ...
 @overload
 def prepare(

@@ -209,6 +209,12 @@ class DmlActivationReluGrad(NamedTuple, Generic[_T]):
     OutputGradient: _T | Any
     """gradient of the input"""
 
+class DmlAveragePoolingGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the input"""
+
 class DmlBatchNormalizationGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
@@ -236,6 +242,24 @@ class DmlElementWiseClipGrad(NamedTuple, Generic[_T]):
     """gradient of the input"""
 
 class DmlElementWiseClipGrad1(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the input"""
+
+class DmlMaxPoolingGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the input"""
+
+class DmlResampleGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the input"""
+
+class DmlResampleGrad1(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 
     OutputGradient: _T | Any

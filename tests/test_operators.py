@@ -221,6 +221,7 @@ NEVER_EMPTY = {
     "kernel": "needs at least 1 element",
     "numbers": "expected an odd number",
     "q": "expected",
+    "sizes": "as InputGradient",
     "sliced": "that of the slice",
     "out": "the forward (transposed )?convolution gives",
     "spatial": "the forward convolution has no output|every axis of it needs at least 1 element",

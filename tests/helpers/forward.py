@@ -31,6 +31,7 @@ __all__ = [
     "layer_norm",
     "moments",
     "pool_taps",
+    "resample_matrix",
     "resize_matrix",
     "rms_norm",
     "softmax",
@@ -216,6 +217,24 @@ def adaptive_matrix(size: int, outputs: int) -> Array:
     for o in range(outputs):
         start, end = o * size // outputs, math.ceil((o + 1) * size / outputs)
         rows[o, start:end] = 1 / (end - start)
+    return rows
+
+
+def resample_matrix(
+    size: int, outputs: int, mode: str, rounding: str | None, scale: float, into: float, out: float
+) -> Array:
+    """Of DirectML's resampling along one axis, (outputs, size): x_out = (x_in + into) * scale + out."""
+    rows = np.zeros((outputs, size))
+    for o in range(outputs):
+        x = (o - out) / scale - into
+        f = x - math.floor(x)
+        if mode == "LINEAR":
+            places = [(math.floor(x), 1 - f), (math.floor(x) + 1, f)]
+        else:
+            near = {"INCREASING": math.ceil(x), "DECREASING": math.floor(x), None: math.ceil(x - 0.5)}[rounding]
+            places = [(near, 1.0)]
+        for place, weight in places:
+            rows[o, min(max(place, 0), size - 1)] += weight
     return rows
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -369,6 +369,29 @@ def _average_pool_grad(inputs: Arrays, *, input_size: Sequence[int], **windows: 
     return ForwardPass(run, {"X": np.zeros((*D.shape[:2], *input_size))}, {"X": "dX"}, D)
 
 
+def _dml_pool(inputs: Arrays, *, OutputSizes: Any = None, IncludePadding: int = 0, **more: Any) -> ForwardPass:
+    """An average, or a maximum of elements that are far apart."""
+    D = _exact(inputs["InputGradient"])
+    windows: dict[str, Any] = {"kernel_shape": more["WindowSize"], "strides": more["Strides"]}
+    windows |= {"pads": [*more["StartPadding"], *more["EndPadding"]], "dilations": more.get("Dilations")}
+    if "Input" in inputs:
+        shape = inputs["Input"].shape
+        _store(inputs, Input=np.random.default_rng(5).permutation(math.prod(shape)) / 8.0)
+    X = _exact(inputs["Input"]) if "Input" in inputs else np.zeros((*D.shape[:2], *OutputSizes))
+    _, taps_of = forward.pool_taps(X.shape[2:], **windows)
+    _, padded = forward.pool_taps(X.shape[2:], padded=True, **windows)
+
+    def run(p: Mapping[str, Array]) -> Array:
+        planes, Y = p["Input"].reshape(*D.shape[:2], -1), np.zeros(D.shape)
+        for (o, elements), (_, every) in zip(taps_of, padded, strict=True):
+            seen = planes[:, :, [i for _, i in elements]]
+            mean = seen.sum(2) / len(every if IncludePadding else elements)
+            Y[(slice(None), slice(None), *o)] = seen.max(2) if "Input" in inputs else mean
+        return Y
+
+    return ForwardPass(run, {"Input": X}, {"Input": "OutputGradient"}, D)
+
+
 def _along_axes(inputs: Arrays, *, input_size: Sequence[int], matrix: Callable[..., Array], **more: Any) -> ForwardPass:
     D = _exact(inputs["dY"])
 
@@ -380,6 +403,24 @@ def _along_axes(inputs: Arrays, *, input_size: Sequence[int], matrix: Callable[.
         return Y
 
     return ForwardPass(run, {"X": np.zeros((*D.shape[:2], *input_size))}, {"X": "dX"}, D)
+
+
+def _resample(
+    inputs: Arrays,
+    *,
+    OutputSizes: Sequence[int],
+    InterpolationMode: str,
+    RoundingDirection: str | None = None,
+    **more: Sequence[float],
+) -> ForwardPass:
+    names = ("Scales", "InputPixelOffsets", "OutputPixelOffsets")
+    offsets = list(zip(*(more[name] for name in names), strict=True))[2:]
+
+    def matrix(axis: int, size: int, outputs: int) -> Array:
+        return forward.resample_matrix(size, outputs, InterpolationMode, RoundingDirection, *offsets[axis])
+
+    found = _along_axes({"dY": inputs["InputGradient"]}, input_size=OutputSizes[2:], matrix=matrix)
+    return replace(found, gradients={"X": "OutputGradient"})
 
 
 def _adaptive_matrix(_axis: int, size: int, outputs: int) -> Array:
@@ -447,6 +488,8 @@ def _slice(data: Array, _: Any, starts: Any, ends: Any, axes: Any = None, steps:
 
 
 FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attributes)
+    **dict.fromkeys(("DmlAveragePoolingGrad", "DmlMaxPoolingGrad"), _dml_pool),
+    **dict.fromkeys(("DmlResampleGrad", "DmlResampleGrad1"), _resample),
     "MaxPoolGrad": _max_pool_grad,
     "AveragePoolGrad": _average_pool_grad,
     "GlobalAveragePoolGrad": partial(_along_axes, matrix=_adaptive_matrix),

@@ -22,6 +22,7 @@ from helpers.forward import (
     conv_pads,
     conv_transpose,
     pool_taps,
+    resample_matrix,
     resize_matrix,
     taps,
     transposed_frame,
@@ -962,6 +963,25 @@ def _average_pool_grad(dY: Array, *, input_size: Sequence[int], **windows: Any) 
     return {"dX": dX.reshape(*dY.shape[:2], *input_size)}
 
 
+def _dml_windows(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The windows of DirectML's pools, as ONNX has them."""
+    found = {"kernel_shape": attributes["WindowSize"], "strides": attributes["Strides"]}
+    found["pads"] = [*attributes["StartPadding"], *attributes["EndPadding"]]
+    return found | ({"dilations": attributes["Dilations"]} if "Dilations" in attributes else {})
+
+
+def _dml_average_pool(InputGradient: Array, *, OutputSizes: Any, IncludePadding: int = 0, **more: Any) -> Gradients:
+    windows = {**_dml_windows(more), "count_include_pad": IncludePadding}
+    return {"OutputGradient": _average_pool_grad(InputGradient, input_size=OutputSizes, **windows)["dX"]}
+
+
+def _dml_max_pool(Input: Array, InputGradient: Array, **attributes: Any) -> Gradients:
+    windows = _dml_windows(attributes)
+    indices = _max_pool(Input, index_base="plane", **windows)["Indices"]
+    how: dict[str, Any] = {"local": False, "index_base": "plane", "input_size": Input.shape[2:]}
+    return {"OutputGradient": _max_pool_grad(InputGradient, indices, **how, **windows)["dX"]}
+
+
 def _along_axes(dY: Array, input_size: Sequence[int], matrix: Callable[..., Array]) -> Gradients:
     """matrix(axis, inputs, outputs) of each axis, whose transposed products are the gradient."""
     dX = dY
@@ -970,6 +990,24 @@ def _along_axes(dY: Array, input_size: Sequence[int], matrix: Callable[..., Arra
         terms = np.where(rows != 0, np.moveaxis(dX, 2 + axis, -1)[..., None] * rows, 0)  # 0 of an infinity is no term
         dX = np.moveaxis(terms.sum(-2), -1, 2 + axis)
     return {"dX": dX}
+
+
+def _resample(
+    InputGradient: Array,
+    *,
+    OutputSizes: Sequence[int],
+    InterpolationMode: str,
+    Scales: Sequence[float],
+    InputPixelOffsets: Sequence[float],
+    OutputPixelOffsets: Sequence[float],
+    RoundingDirection: str | None = None,
+) -> Gradients:
+    offsets = list(zip(Scales, InputPixelOffsets, OutputPixelOffsets, strict=True))[2:]
+
+    def matrix(axis: int, size: int, outputs: int) -> Array:
+        return resample_matrix(size, outputs, InterpolationMode, RoundingDirection, *offsets[axis])
+
+    return {"OutputGradient": _along_axes(InputGradient, OutputSizes[2:], matrix)["dX"]}
 
 
 def _adaptive_pool_grad(dY: Array, *, input_size: Sequence[int]) -> Gradients:
@@ -1028,6 +1066,10 @@ def _slice(
 
 
 FORMULAS: dict[str, Callable[..., Gradients]] = {
+    "DmlAveragePoolingGrad": _dml_average_pool,
+    "DmlMaxPoolingGrad": _dml_max_pool,
+    "DmlResampleGrad": _resample,
+    "DmlResampleGrad1": _resample,
     "MaxPool": _max_pool,
     "MaxPoolGrad": _max_pool_grad,
     "AveragePoolGrad": _average_pool_grad,

@@ -17,9 +17,12 @@ count_include_pad of those in the padded input; or divisor_override.
 Every element of dX is the sum over its own windows, in one order: no atomics, the same bits each time. Arithmetic is
 float32 (float64 for float64) and rounds once, at the store. dX is channels-last in memory if dY is.
 
+DirectML's DmlAveragePoolingGrad is AveragePoolGrad, and DmlMaxPoolingGrad is MaxPool and MaxPoolGrad: it takes the
+input of the forward pass in place of indices, and of equal elements the first of each window.
+
 Sources: ONNX, MaxPool 12 and AveragePool 19; MaxPoolGrad and AveragePoolGrad of ONNX Runtime Training, with the
-attributes of these; PyTorch's pools. Where nothing but the forward pass's input has the shape of dX, it is the
-attribute input_size, or that of an array for dX.
+attributes of these; PyTorch's pools; DirectML, AVERAGE_POOLING_GRAD and MAX_POOLING_GRAD. Where nothing but the forward
+pass's input has the shape of dX, it is the attribute input_size, or that of an array for dX.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from typing import Any
 
 from gradkern.errors import AttributeValueError, ShapeError
 from gradkern.ops.conv import same_size, window_pads
+from gradkern.ops.pooling import directml
 
 __all__ = ["resolve"]
 
@@ -39,6 +43,8 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
 
     Raises ShapeError or AttributeValueError where dY is not the output of such a pool.
     """
+    if "WindowSize" in attributes:
+        return {**attributes, **resolve(axes, directml.windows(attributes))}
     spatial = axes.get("spatial")
     if "kernel_shape" not in attributes or spatial is None:
         return dict(attributes)

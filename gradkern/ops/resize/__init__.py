@@ -22,7 +22,12 @@ memory if dY is.
 scale is that of `scales`, or outputs / inputs. `source_steps` are multiplied by in place of a division, and in place of
 align_corners' own: PyTorch's way, which may round to another nearest element.
 
-Sources: ONNX, Resize 19; ResizeGrad of ONNX Runtime Training, which has linear resizing of four dimensions alone.
+DirectML's coordinate of output o is (o - OutputPixelOffset) / Scale - InputPixelOffset. DmlResampleGrad takes the
+nearest element, of two as near the lower one, as its documentation shows; DmlResampleGrad1 rounds as RoundingDirection
+says. The first two of the dimensions are not resampled.
+
+Sources: ONNX, Resize 19; ResizeGrad of ONNX Runtime Training, which has linear resizing of four dimensions alone;
+DirectML, RESAMPLE_GRAD and RESAMPLE_GRAD1.
 """
 
 from __future__ import annotations
@@ -37,6 +42,9 @@ __all__ = ["resolve"]
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
     """Raises an error where roi or scales do not fit dY, or an axis of nothing is resized."""
+    if "Scales" in attributes:
+        _require_resampling(axes, attributes)
+        return dict(attributes)
     spatial, out = axes.get("spatial"), axes["out"]
     rank = len(out) + 2
     for name, count in (("scales", rank), ("roi", 2 * rank)):
@@ -51,3 +59,19 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
     if spatial is not None and any(size == 0 < outputs for size, outputs in zip(spatial, out, strict=True)):
         raise ShapeError(f"dX has spatial shape {spatial}; nothing cannot be resized to {out}")
     return dict(attributes)
+
+
+def _require_resampling(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
+    sizes, data, scales = axes["sizes"], axes.get("data"), attributes["Scales"]
+    offsets = tuple(map(sum, zip(attributes["InputPixelOffsets"], attributes["OutputPixelOffsets"], strict=True)))
+    if min(scales) <= 0:
+        raise AttributeValueError(f"attribute Scales is {scales}; expected more than 0")
+    if scales[:2] != (1, 1) or offsets[:2] != (0, 0):
+        raise AttributeValueError(
+            f"attribute Scales is {scales}, and the sums of both offsets are {offsets}; expected 1 and 0 of the first "
+            "two dimensions, which are not resampled"
+        )
+    if data is not None and data[:2] != sizes[:2]:
+        raise ShapeError(f"OutputGradient has shape {data}; expected {sizes[:2]} of the first two, as InputGradient")
+    if data is not None and any(size == 0 < outputs for size, outputs in zip(data, sizes, strict=True)):
+        raise ShapeError(f"OutputGradient has shape {data}; nothing cannot be resampled to {sizes}")

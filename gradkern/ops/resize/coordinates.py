@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gradkern.call import Call, Refusal
 from gradkern.kernels.separable.axis_map import Resampling, finite
 
-__all__ = ["axis_maps"]
+__all__ = ["axis_maps", "by_onnx_names"]
+
+_ROUNDING = {"INCREASING": "ceil", "DECREASING": "floor", None: "round_prefer_floor"}
+
+
+def by_onnx_names(call: Call) -> Call:
+    """A call of DirectML's with the names of ResizeGrad's arrays and axes."""
+    if "dY" in call.inputs:
+        return call
+    sizes, data = call.axes["sizes"], call.axes["data"]
+    axes = {"N": sizes[0], "C": sizes[1], "out": sizes[2:], "spatial": data[2:]}
+    (dY,), (dX,) = call.inputs.values(), call.outputs.values()
+    return replace(call, axes=axes, inputs={"dY": dY}, outputs={"dX": dX})
 
 
 def axis_maps(call: Call) -> list[Resampling]:
     """Of the forward pass, for each spatial axis."""
     inputs, outputs = call.axes["spatial"], call.axes["out"]
-    maps = [_axis_map(call.attributes, axis, *sizes) for axis, sizes in enumerate(zip(inputs, outputs, strict=True))]
+    of_axis = _resampling if "Scales" in call.attributes else _axis_map
+    maps = [of_axis(call.attributes, axis, *sizes) for axis, sizes in enumerate(zip(inputs, outputs, strict=True))]
     if not all(map(finite, maps)):
         raise Refusal("roi, scales or source_steps make coordinates that are no numbers")
     return maps
+
+
+def _resampling(attributes: Any, axis: int, size: int, outputs: int) -> Resampling:
+    names = ("Scales", "InputPixelOffsets", "OutputPixelOffsets")
+    scale, into, out = (float(attributes[name][2 + axis]) for name in names)
+    mode = "linear" if attributes["InterpolationMode"] == "LINEAR" else "nearest"
+    rounding = _ROUNDING[attributes.get("RoundingDirection")]
+    return Resampling(size, outputs, mode, -out, 1.0, scale, -into, rounding)
 
 
 def _axis_map(attributes: Any, axis: int, size: int, outputs: int) -> Resampling:

@@ -143,3 +143,21 @@ def test_nan_is_the_largest_and_the_first_of_equal_elements_counts() -> None:
     found: Any = gradkern.run("MaxPool", np.array([[[1.0, np.nan, 3, 2, 2, 2]]]), kernel_shape=[3], strides=[3])
     assert found.Indices.tolist() == [[[1, 3]]]
     assert np.isnan(found.Y[0, 0, 0])
+
+
+def test_directml_s_documentation_has_these_pools() -> None:
+    D = np.array([[1, 2], [4, 5]], np.float32)[None, None]
+    windows: dict[str, Any] = {"Strides": [1, 1], "WindowSize": [2, 2], "StartPadding": [0, 0], "EndPadding": [0, 0]}
+    X = np.array([[1, 2, 3], [2, 4, 2], [5, 6, 7]], np.float32)[None, None]
+    found = gradkern.run("DmlMaxPoolingGrad", X, D, **windows).OutputGradient
+    np.testing.assert_array_equal(found[0, 0], [[0, 0, 0], [0, 3, 0], [0, 4, 5]])
+    tied = gradkern.run("DmlMaxPoolingGrad", np.ones_like(X), D, **windows).OutputGradient
+    np.testing.assert_array_equal(tied[0, 0], [[1, 2, 0], [4, 5, 0], [0, 0, 0]])
+    D = np.array([[1, 2], [3, 4]], np.float32)[None, None]
+    found = gradkern.run("DmlAveragePoolingGrad", D, OutputSizes=[3, 3], **windows).OutputGradient
+    np.testing.assert_array_equal(found[0, 0], [[0.25, 0.75, 0.5], [1, 2.5, 1.5], [0.75, 1.75, 1]])
+    last = np.moveaxis(np.ones((1, 3, 3, 4), np.float32), -1, 1)
+    given = np.moveaxis(np.ones((1, 2, 2, 4), np.float32), -1, 1)
+    assert gradkern.run("DmlMaxPoolingGrad", last, given, **windows).OutputGradient.strides == last.strides
+    with pytest.raises(gradkern.ShapeError, match="the pool of an input of"):
+        gradkern.run("DmlMaxPoolingGrad", X, D[..., :1], **windows)

@@ -78,3 +78,19 @@ def test_lists_of_another_length_are_refused() -> None:
     mode: Any = "tf_crop_and_resize"
     with pytest.raises(gradkern.ArgumentError, match="input roi is missing"):
         gradkern.run("ResizeGrad", np.ones((1, 1, 2)), input_size=[1], coordinate_transformation_mode=mode)
+
+
+def test_directml_s_documentation_has_this_resampling() -> None:
+    D = np.array([[4, 5, 6]], np.float32)[None, None]
+    scales: dict[str, Any] = {
+        "Scales": [1, 1, 0.5, 1.5],
+        "InputPixelOffsets": [0.5] * 4,
+        "OutputPixelOffsets": [-0.5] * 4,
+    }
+    scales |= {"OutputSizes": [1, 1, 2, 2], "InterpolationMode": "NEAREST_NEIGHBOR"}
+    found = gradkern.run("DmlResampleGrad", D, **scales).OutputGradient
+    np.testing.assert_array_equal(found[0, 0], [[9, 6], [0, 0]])
+    with pytest.raises(gradkern.AttributeValueError, match="expected 1 and 0 of the first two dimensions"):
+        gradkern.run("DmlResampleGrad", D, **{**scales, "Scales": [1, 2, 0.5, 1.5]})
+    with pytest.raises(gradkern.ShapeError, match="of the first two, as InputGradient"):
+        gradkern.run("DmlResampleGrad", D, **{**scales, "OutputSizes": [1, 2, 2, 2]})
