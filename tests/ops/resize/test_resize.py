@@ -87,7 +87,7 @@ def test_directml_s_documentation_has_this_resampling() -> None:
         "InputPixelOffsets": [0.5] * 4,
         "OutputPixelOffsets": [-0.5] * 4,
     }
-    scales |= {"OutputSizes": [1, 1, 2, 2], "InterpolationMode": "NEAREST_NEIGHBOR"}
+    scales |= {"Scales": [1, 1, 0.5, 1.5], "OutputSizes": [1, 1, 2, 2], "InterpolationMode": "NEAREST_NEIGHBOR"}
     found = gradkern.run("DmlResampleGrad", D, **scales).OutputGradient
     np.testing.assert_array_equal(found[0, 0], [[9, 6], [0, 0]])
     with pytest.raises(gradkern.AttributeValueError, match="expected 1 and 0 of the first two dimensions"):
