@@ -1113,7 +1113,7 @@ def run(
       ceil_mode: 1: rounds the number of outputs up; each window still begins in the input or before it
       count_include_pad: 1: the divisor counts elements of the padding too
       dilations: distance between the elements of a window
-      divisor_override: the divisor; without it the number of elements
+      divisor_override: the divisor, not 0; without it the number of elements
       kernel_shape: elements of a window
       pads: elements before each spatial dimension then after each; 0 by default
       strides: step of the window

@@ -325,7 +325,17 @@ def test_options_by_name_are_those_of_enable() -> None:
 def test_enabled_puts_back_what_was_in_force() -> None:
     gradkern.torch.enable("gelu", devices="cpu")
     with gradkern.torch.enabled(devices="cpu", min_bytes=0):
-        assert set(active()) == {"layer_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax", "embedding"}
+        assert set(active()) == {
+            "layer_norm",
+            "batch_norm",
+            "group_norm",
+            "conv",
+            "gelu",
+            "softmax",
+            "embedding",
+            "pooling",
+            "resize",
+        }
     assert active() == ["gelu"]
 
 

@@ -59,7 +59,7 @@ class Windows:
         inside = (inputs >= 0) & (inputs < self.input)
         counted = inputs < self.input + self.end if self.padded else inside
         counts = np.full(self.output, self.divisor) if self.divisor else counted.sum(1)
-        weights = (1 / np.maximum(counts, 1))[:, None] * inside
+        weights = (1 / np.where(counts == 0, 1, counts))[:, None] * inside
         outputs = np.broadcast_to(np.arange(self.output)[:, None], inputs.shape)
         return Terms(outputs[inside], inputs[inside], weights[inside])
 

@@ -53,6 +53,8 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
     pads = window_pads(attributes["auto_pad"], attributes["pads"], spatial, strides, extents)
     rank = len(spatial)
     average = "count_include_pad" in attributes
+    if average and attributes["divisor_override"] == 0:
+        raise AttributeValueError("attribute divisor_override is 0; nothing is divided by it")
     if not average and any(pad >= extent for pad, extent in zip(pads, 2 * extents, strict=True)):
         raise AttributeValueError(f"attribute pads is {pads}; a window covers {extents}, and has to reach the input")
     if attributes["auto_pad"].startswith("SAME"):

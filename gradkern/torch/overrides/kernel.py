@@ -193,12 +193,13 @@ class Kernel:
 
     def _body(self) -> Callable[..., Any]:
         split, rows, measured = self.translation.split, self._table.rows, self.translation.measured
+        may_raise = self.translation.result is not None
 
         def body(keys: Any, *args: Any, **named: Any) -> Any:
             if not self._enabled:
                 return self.override.original(keys, *args, **named)
             x = args[measured]
-            if x.nbytes < self._least:
+            if x.nbytes < self._least and not (may_raise and x.nbytes and torch.are_deterministic_algorithms_enabled()):
                 self.small.tick()
                 return self.override.original(keys, *args, **named)
             tensors, rest = split(*args, **named)
@@ -225,10 +226,32 @@ class Kernel:
                 self._refused(signature, signature.reason)
             signature.declined.tick()
             if self._timed:
-                return signature.declined_time(x.device, self.override.original, keys, *args, **named)
-            return self.override.original(keys, *args, **named)
+                return signature.declined_time(x.device, self._original, tensors, keys, *args, **named)
+            return self._original(tensors, keys, *args, **named)
 
         return body
+
+    def _original(self, tensors: tuple[torch.Tensor, ...], keys: Any, *args: Any, **named: Any) -> Any:
+        """PyTorch's answer; gradkern's where its kernel raises as it is not deterministic."""
+        try:
+            return self.override.original(keys, *args, **named)
+        except RuntimeError as error:
+            result = self.translation.result
+            if result is None or "deterministic" not in str(error) or _capturing(tensors[0]):
+                raise
+            try:
+                request = self.translation.request(*args, **named)
+                description = describe(request, tensors, result(*args, **named))
+                with turn(_planning):
+                    run = self._runs.get((description, None))
+                    if run is None:
+                        run = self._runs[description, None] = self._planned(description, None)
+            except (Declined, GradkernError) as reason:
+                raise error from reason
+            results = run[0](tensors)
+            if results is None:
+                raise
+            return results
 
     def _teach(
         self, native: NativeKernel, signature: Signature, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...]
@@ -272,7 +295,7 @@ class Kernel:
 
     def _first(self, keys: Any, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...], key: Any) -> Any:
         """Answer the first call of a kind with PyTorch's kernel, and remember its signature."""
-        answer = self.override.original(keys, *args, **named)
+        answer = self._original(tensors, keys, *args, **named)
         if len(set(map(id, tensors))) < len(tensors):
             return answer  # a tensor given twice: such a call is not remembered
         description, reason = None, ""
@@ -375,7 +398,7 @@ def _text(tensors: tuple[torch.Tensor, ...], rest: tuple[Any, ...]) -> str:
     orders = ["" if each.is_contiguous() else f" strides {each.stride()}" for each in tensors[:2]]
     types = [str(_SHORT.get(each.dtype, each.dtype)) for each in tensors[2:]]
     data = [part + order for part, order in zip(parts, orders, strict=True)]
-    return ", ".join([data[0]] if data[0] == data[1] else data) + (f" with {', '.join(types)}" if types else "")
+    return ", ".join(dict.fromkeys(data)) + (f" with {', '.join(types)}" if types else "")
 
 
 def _described(description: Description, flags: Any) -> dict[str, Any]:

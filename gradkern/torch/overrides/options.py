@@ -10,7 +10,9 @@ from gradkern.errors import ArgumentError, nearest
 
 __all__ = ["GROUPS", "AllOptions", "Decomposed", "Group", "Options", "OptionsByName", "Refusal", "When"]
 
-Group = Literal["layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax", "embedding"]
+Group = Literal[
+    "layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax", "embedding", "pooling", "resize"
+]
 Decomposed = Literal["layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu", "embedding"]
 Refusal = Literal["torch", "warn", "raise"]
 When = Literal["tune", "now"]
@@ -22,12 +24,12 @@ _DECOMPOSED = get_args(Decomposed)
 """Those that Inductor decomposes unless the option `inductor` names them."""
 
 MIN_BYTES = {
-    **dict.fromkeys(("layer_norm", "rms_norm", "batch_norm", "group_norm", "softmax", "embedding"), 1 << 20),
+    **dict.fromkeys(GROUPS, 1 << 20),
     "conv": 0,
     "gelu": 1 << 22,
 }
-"""Of the input; of an embedding, its gradient. Under these the host's time is what counts, and PyTorch's own kernels
-cost it less. Estimated from the times of single operators, not measured in training steps.
+"""Of the input; of an embedding and of resizing, the gradient. Under these the host's time is what counts, and
+PyTorch's own kernels cost it less. Estimated from the times of single operators, not measured in training steps.
 """
 
 

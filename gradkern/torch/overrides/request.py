@@ -83,6 +83,8 @@ class Translation:
               such calls have never gained what they cost the host
     by_python  why machine code cannot answer its calls; "" where it can
     measured  the place of the argument whose bytes the gate looks at
+    result    a function of a call's arguments: what aten's one result looks like. With it gradkern answers where
+              PyTorch's kernel raises, as deterministic algorithms are asked for, whatever the options say
     below     the place of the argument that the call's whole numbers are indices below; None where they are counts
     """
 
@@ -95,6 +97,7 @@ class Translation:
     by_python: str = ""
     measured: int = 1  # of most operators either the input or a gradient of its shape
     below: int | None = None
+    result: Callable[..., torch.Tensor] | None = None
 
 
 def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:

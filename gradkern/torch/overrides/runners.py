@@ -74,7 +74,8 @@ def _on_cuda(description: Description, plan: Plan, order: tuple[str, ...]) -> Ru
     results_of = itemgetter(*[places.get(place, len(order)) for place in range(description.results)])
     stream, execute, address = kind.stream, execution(plan), torch.Tensor.data_ptr
     fixed = tuple([_address(each, description.device) for each in description.sources if isinstance(each, Constant)])
-    inputs_of = itemgetter(*_picks(description.sources))
+    first, *others = _picks(description.sources)
+    inputs_of = itemgetter(first, *others) if others else itemgetter(slice(first, first + 1 or None))  # a tuple of one
     before = _derived(description.sources)
 
     def run(tensors: tuple[torch.Tensor, ...]) -> Any:

@@ -58,7 +58,7 @@ def enable(
     """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
 
     ops         any of "layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax",
-                "embedding"; by default all
+                "embedding", "pooling", "resize"; by default all
     devices     "cuda", "cpu" or both; by default "cuda" where PyTorch finds a GPU, else "cpu"
     min_bytes   inputs of fewer bytes are PyTorch's: one number, or by operator; by default where the kernel's time is
                 likely to outweigh the host's

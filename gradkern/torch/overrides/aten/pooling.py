@@ -1,0 +1,106 @@
+"""Backward kernels of max, average and adaptive average pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.overrides.request import AtenRequest, View
+
+__all__ = [
+    "adaptive_pool",
+    "average_pool",
+    "like",
+    "like_input",
+    "max_pool",
+    "split_adaptive",
+    "split_average",
+    "split_max",
+]
+
+Split = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+def split_max(
+    grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Any
+) -> Split:
+    """The tensors that are read, and all else that decides what is computed: of x its shape and memory order."""
+    lists = (tuple(each) for each in (kernel_size, stride, padding, dilation))
+    return (grad, indices), (x.shape, x.stride(), *lists, ceil_mode)
+
+
+def split_average(
+    grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, padded: bool, divisor: Any
+) -> Split:
+    lists = (tuple(each) for each in (kernel_size, stride, padding))
+    return (grad,), (x.shape, x.stride(), *lists, ceil_mode, padded, divisor)
+
+
+def split_adaptive(grad: Any, x: Any) -> Split:
+    return (grad,), (x.shape, x.stride())
+
+
+def max_pool(rank: int) -> Callable[..., AtenRequest]:
+    def request(
+        grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Any
+    ) -> AtenRequest:
+        windows = _windows(rank, kernel_size, stride, padding, ceil_mode)
+        attributes = {**windows, "dilations": _each(dilation, rank), "index_base": "plane"}
+        return _request("MaxPoolGrad", rank, x, {"dY": grad, "Indices": indices}, attributes)
+
+    return request
+
+
+def average_pool(rank: int) -> Callable[..., AtenRequest]:
+    def request(
+        grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, padded: bool, divisor: Any
+    ) -> AtenRequest:
+        windows = _windows(rank, kernel_size, stride, padding, ceil_mode)
+        attributes = {**windows, "count_include_pad": int(padded)}
+        attributes |= {} if divisor is None else {"divisor_override": divisor}
+        return _request("AveragePoolGrad", rank, x, {"dY": grad}, attributes)
+
+    return request
+
+
+def adaptive_pool(rank: int) -> Callable[..., AtenRequest]:
+    return lambda grad, x: _request("AdaptiveAveragePoolGrad", rank, x, {"dY": grad}, {})
+
+
+def like(model: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """What a result of this shape looks like that is channels-last in memory where `model` is."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    last = formats.get(model.dim())
+    order = torch.contiguous_format
+    if last is not None and model.is_contiguous(memory_format=last) and not model.is_contiguous():
+        order = last
+    return torch.empty(tuple(shape), dtype=model.dtype, device="meta", memory_format=order)
+
+
+def like_input(grad: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return like(x, x.shape)
+
+
+def _request(operator: str, rank: int, x: Any, inputs: dict[str, Any], attributes: dict[str, Any]) -> AtenRequest:
+    """A sample without a batch is a batch of one."""
+    views: dict[str, View] = {}
+    if x.dim() == rank + 1:
+        views = dict.fromkeys((*inputs, "dX"), lambda each: each.unsqueeze(0))
+    given = {"input_size": tuple(x.shape[-rank:]), **attributes}
+    return AtenRequest(operator, inputs, ("dX",), given, views)
+
+
+def _windows(rank: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> dict[str, Any]:
+    pads = _each(padding, rank)
+    return {
+        "kernel_shape": _each(kernel_size, rank),
+        "strides": _each(stride or kernel_size, rank),
+        "pads": (*pads, *pads),
+        "ceil_mode": int(ceil_mode),
+    }
+
+
+def _each(values: Sequence[int], rank: int) -> tuple[int, ...]:
+    return (*values,) if len(values) == rank else (values[0],) * rank

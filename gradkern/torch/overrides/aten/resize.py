@@ -1,0 +1,71 @@
+"""Backward kernels of upsampling: nearest, linear and cubic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.overrides.aten.pooling import like
+from gradkern.torch.overrides.request import AtenRequest
+
+__all__ = ["like_gradient", "nearest", "smooth", "split_resize"]
+
+
+def split_resize(grad: Any, output_size: Any, input_size: Any, *rest: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The tensor that is read, and all else that decides what is computed."""
+    return (grad,), (tuple(output_size), tuple(input_size), *rest)
+
+
+def like_gradient(grad: torch.Tensor, output_size: Any, input_size: Any, *_: Any, **__: Any) -> torch.Tensor:
+    return like(grad, input_size)
+
+
+def smooth(mode: str) -> Callable[..., AtenRequest]:
+    """linear or cubic"""
+
+    def request(grad: Any, output_size: Any, input_size: Any, align_corners: bool, *scales: Any) -> AtenRequest:
+        sizes = zip(input_size[2:], output_size, strict=True)
+        if align_corners:
+            steps = [(size - 1) / (outputs - 1) if outputs > 1 else 0.0 for size, outputs in sizes]
+        else:
+            steps = _steps(input_size, output_size, scales)
+        transformation = "align_corners" if align_corners else "half_pixel"
+        return _request(grad, input_size, steps, mode=mode, coordinate_transformation_mode=transformation)
+
+    return request
+
+
+def nearest(exact: bool) -> Callable[..., AtenRequest]:
+    def request(grad: Any, output_size: Any, input_size: Any, *scales: Any) -> AtenRequest:
+        steps = _steps(input_size, output_size, scales)
+        if grad.device.type == "cpu" and not exact:  # PyTorch's kernels look at these sizes first
+            sizes = zip(input_size[2:], output_size, steps, strict=True)
+            known = [{size: 1.0, 2 * size: 0.5}.get(outputs, step) for size, outputs, step in sizes]
+            steps = known
+        transformation = "tf_half_pixel_for_nn" if exact else "asymmetric"
+        return _request(
+            grad,
+            input_size,
+            steps,
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode=transformation,
+        )
+
+    return request
+
+
+def _steps(input_size: Any, output_size: Any, scales: tuple[Any, ...]) -> list[float]:
+    """Inputs from one output to the next, as PyTorch has them: of a scale that is given, else of the sizes."""
+    given = (*scales, *[None] * (len(output_size) - len(scales)))
+    return [
+        1 / scale if scale is not None and scale > 0 else size / outputs
+        for size, outputs, scale in zip(input_size[2:], output_size, given, strict=True)
+    ]
+
+
+def _request(grad: Any, input_size: Any, steps: list[float], **attributes: Any) -> AtenRequest:
+    given = {"input_size": tuple(input_size[2:]), "source_steps": tuple(steps), **attributes}
+    return AtenRequest("ResizeGrad", {"dY": grad}, ("dX",), given)

@@ -1,0 +1,168 @@
+"""Gradients of pools and upsampling in PyTorch: its own samples, both orders of memory, deterministic algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from helpers import opinfo
+from helpers.tolerance import NORM
+from torch.nn import functional
+
+import gradkern.torch
+
+pytestmark = [pytest.mark.torch, pytest.mark.thorough]
+
+devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+FUNCTIONS = {
+    "max_pool1d": 12,
+    "max_pool2d": 12,
+    "max_pool3d": 12,
+    "avg_pool1d": 8,
+    "avg_pool2d": 8,
+    "avg_pool3d": 8,
+    "adaptive_avg_pool1d": 6,
+    "adaptive_avg_pool2d": 6,
+    "adaptive_avg_pool3d": 6,
+}
+"""How many samples of each: of max pools there are hundreds, in the order of their options."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known() -> Iterator[None]:
+    yield
+    gradkern.torch.forget()
+
+
+def compared(function: Callable[[Any], Any], x: Any, device: str, dtype: Any = torch.float32) -> str:
+    """Of gradkern's answer to a second call, against PyTorch's in float64. Returns the report."""
+    wide = x.detach().double().cpu().requires_grad_()
+    y = function(wide)
+    upstream = torch.randn_like(y)
+    (exact,) = torch.autograd.grad(y, wide, upstream)
+    leaf = x.detach().to(device, dtype).requires_grad_()
+    with gradkern.torch.enabled(devices=device, min_bytes=0, plan="now", on_refusal="raise"):
+        found: Any = None
+        for _ in range(2):  # the first is PyTorch's
+            y = function(leaf)
+            (found,) = torch.autograd.grad(y, leaf, upstream.to(device, dtype))
+        report = gradkern.torch.report()
+        said = f"{report.taken} {report}"
+    gradkern.torch.forget()
+    wrong, bound = (found.double().cpu() - exact).norm(), 4 * NORM[str(dtype).removeprefix("torch.")]
+    assert wrong <= bound * exact.norm() + 1e-12, said
+    return said
+
+
+@devices
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_pytorchs_samples(name: str, device: str) -> None:
+    samples = [each for each in opinfo.samples(f"nn.functional.{name}") if not each.kwargs.get("return_indices")]
+    taken = 0
+    for sample in samples[:: max(1, len(samples) // FUNCTIONS[name])]:
+        if sample.input.numel():
+            said = compared(lambda x, s=sample: getattr(functional, name)(x, *s.args, **s.kwargs), sample.input, device)
+            taken += int(said.split()[0])
+    assert taken
+
+
+def channels_last(x: Any) -> Any:
+    return x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+
+
+@devices
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("last", [False, True])
+def test_types_and_orders_of_memory(last: bool, dtype: Any, device: str) -> None:
+    """Elements of 16 bits are few numbers, so that the largest are the same in float64."""
+    for shape in ((2, 5, 11, 8), (2, 3, 5, 6, 7)):
+        if device == "cpu" and dtype == torch.bfloat16 and len(shape) == 5:
+            continue  # PyTorch has no such kernel
+        rank = len(shape) - 2
+        x = torch.randint(-64, 64, shape).double()
+        x = channels_last(x) if last else x
+        for name, how in (("max", {"dilation": 2}), ("avg", {"ceil_mode": True}), ("avg", {"divisor_override": 3})):
+            function = getattr(functional, f"{name}_pool{rank}d")
+            assert compared(lambda x, f=function, h=how: f(x, 3, 2, 1, **h), x, device, dtype).startswith("1 ")
+
+
+MODES = [
+    *(
+        (size, scale, mode)
+        for size, mode in (((7,), "linear"), ((7, 5), "bilinear"), ((3, 4, 5), "trilinear"))
+        for scale in (None, 1.7)
+    ),
+    ((7, 5), None, "bicubic"),
+    ((7, 5), 0.6, "bicubic"),
+    *(
+        (size, scale, mode)
+        for size in ((7,), (7, 5), (3, 4, 5))
+        for scale in (None, 2.0, 1.3)
+        for mode in ("nearest", "nearest-exact")
+    ),
+]
+
+
+@devices
+@pytest.mark.parametrize(("size", "scale", "mode"), MODES)
+def test_every_mode_of_upsampling(size: Any, scale: float | None, mode: str, device: str) -> None:
+    x = torch.randn(2, 3, *size)
+    for last in {False, len(size) > 1}:
+        for corners in (None,) if "nearest" in mode else (False, True):
+            how: dict[str, Any] = {"mode": mode, "align_corners": corners}
+            how |= {"size": [2 * each + 1 for each in size]} if scale is None else {"scale_factor": scale}
+            said = compared(lambda x, h=how: functional.interpolate(x, **h), channels_last(x) if last else x, device)
+            assert said.startswith("1 "), said
+
+
+DETERMINISTIC: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "max_pool2d": ((2, 4, 9, 8), lambda x: functional.max_pool2d(x, 3, 2, 1)),
+    "max_pool3d": ((2, 4, 5, 6, 7), lambda x: functional.max_pool3d(x, 3, 2, 1)),
+    "avg_pool2d": ((2, 4, 9, 8), lambda x: functional.avg_pool2d(x, 3, 2, 1)),
+    "avg_pool3d": ((2, 4, 5, 6, 7), lambda x: functional.avg_pool3d(x, 3, 2, 1)),
+    "adaptive_avg_pool2d": ((2, 4, 9, 8), lambda x: functional.adaptive_avg_pool2d(x, (4, 3))),
+    "adaptive_avg_pool3d": ((2, 4, 5, 6, 7), lambda x: functional.adaptive_avg_pool3d(x, (4, 3, 2))),
+    "linear": ((2, 4, 9), lambda x: functional.interpolate(x, 20, mode="linear")),
+    "bilinear": ((2, 4, 9, 8), lambda x: torch.ops.aten.upsample_bilinear2d(x, (20, 13), False)),
+    "trilinear": ((2, 4, 5, 6, 7), lambda x: functional.interpolate(x, (9, 8, 7), mode="trilinear")),
+    "bicubic": ((2, 4, 9, 8), lambda x: functional.interpolate(x, (20, 13), mode="bicubic")),
+    "nearest": ((2, 4, 5, 6, 7), lambda x: functional.interpolate(x, scale_factor=2, mode="nearest")),
+    "nearest-exact": ((2, 4, 9, 8), lambda x: functional.interpolate(x, scale_factor=2, mode="nearest-exact")),
+}
+
+
+@devices
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", DETERMINISTIC)
+def test_deterministic_algorithms_are_gradkerns_where_pytorch_has_none(
+    name: str, last: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the default options, under the gate and before any tune. On the CPU PyTorch's kernels raise nothing: there its
+    error is made.
+    """
+    shape, function = DETERMINISTIC[name]
+    x = torch.randn(shape)
+    x = channels_last(x) if last and x.dim() > 3 else x
+    wide = x.double().requires_grad_()
+    y = function(wide)
+    upstream = torch.randn_like(y)
+    (exact,) = torch.autograd.grad(y, wide, upstream)
+    if device == "cpu":
+        error = RuntimeError("it does not have a deterministic implementation")
+        monkeypatch.setattr(
+            "gradkern.torch.overrides.override.Override.original", lambda *_, **__: (_ for _ in ()).throw(error)
+        )
+    leaf = x.to(device).requires_grad_()
+    torch.use_deterministic_algorithms(True)
+    try:
+        with gradkern.torch.enabled(devices=device):
+            y = function(leaf)
+            found = [
+                torch.autograd.grad(y, leaf, upstream.to(device, torch.float32), retain_graph=True)[0] for _ in "ab"
+            ]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    torch.testing.assert_close(found[0].cpu().double(), exact, rtol=1e-4, atol=1e-5)
+    assert torch.equal(found[0], found[1])
