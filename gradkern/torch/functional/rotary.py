@@ -33,7 +33,7 @@ def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool 
 
     >>> x = torch.randn(2, 4, 16, 8)
     >>> angles = torch.arange(16.0)[:, None] / 10000 ** (torch.arange(4) / 4)
-    >>> rotary_embedding(x, angles.cos(), angles.sin()).shape
+    >>> gradkern.torch.rotary_embedding(x, angles.cos(), angles.sin()).shape
     torch.Size([2, 4, 16, 8])
     """
     require_floats("rotary_embedding", input=input, cos=cos, sin=sin)
