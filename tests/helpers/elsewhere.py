@@ -73,7 +73,7 @@ def take_for_a_gpus(monkeypatch: pytest.MonkeyPatch) -> Planner:
     def elsewhere(binder: Any, arrays: Any, out: Any) -> Any:
         made.reads += 1
         given, missing = binder.given(arrays)
-        found = operands._of_tensors(binder, arrays, given, missing, out) if arrays[0].is_cpu else None
+        found = operands._of_tensors(binder, arrays, given, missing, out) if given[0].is_cpu else None
         return found or read(binder, arrays, out)
 
     monkeypatch.setattr(run, "shortcuts", Shortcuts(1024, 16))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradkern.call import Call
+from gradkern.ops.gather.slices import ranges_of
 
 __all__ = ["SlicePlan", "plan"]
 
@@ -25,5 +26,5 @@ class SlicePlan:
 
 
 def plan(call: Call) -> SlicePlan:
-    bounds = zip(call.attributes["starts"], call.attributes["ends"], call.attributes["steps"], strict=True)
-    return SlicePlan(tuple(slice(start, None if end < 0 else end, step) for start, end, step in bounds))
+    ranges = ranges_of(call.attributes, next(iter(call.outputs.values())).shape)
+    return SlicePlan(tuple(slice(each.start, None if each.stop < 0 else each.stop, each.step) for each in ranges))

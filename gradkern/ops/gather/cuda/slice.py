@@ -11,6 +11,7 @@ from gradkern.cuda.contiguous import copy_launch
 from gradkern.cuda.device import Device, activate, check
 from gradkern.cuda.launch import Launch
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+from gradkern.ops.gather.slices import ranges_of
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
@@ -45,9 +46,9 @@ def plan(call: Call) -> SlicePlan | EmptyPlan:
     if dY.size == 0:
         return EmptyPlan("empty", 0, device, (dX.nbytes,))
     require_flat(next(iter(call.outputs)), dX)
-    starts, steps = call.attributes["starts"], call.attributes["steps"]
-    offset = sum(start * stride for start, stride in zip(starts, dX.strides, strict=True))
-    strides = tuple(step * stride for step, stride in zip(steps, dX.strides, strict=True))
+    along = list(zip(ranges_of(call.attributes, dX.shape), dX.strides, strict=True))
+    offset = sum(each.start * stride for each, stride in along)
+    strides = tuple(each.step * stride for each, stride in along)
     alignment = min(dX.alignment, offset & -offset) if offset else dX.alignment
     launch = copy_launch(dY, Tensor(dX.dtype, dY.shape, strides, alignment), device)
     return SlicePlan("slice_grad_copy", launch, device, dX.nbytes if dY.size < dX.size else 0, offset)
