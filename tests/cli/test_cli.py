@@ -342,6 +342,8 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
 def test_the_page_names_every_command_and_every_option() -> None:
     page = (ROOT / "tools" / "docs" / "command-line.md").read_text(encoding="utf-8")
     known = dict(commands(cli.parser()))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{each.split()[1]}`" in readme or f"`{each}" in readme for each in known)
     named = {*re.findall(r"`(gradkern(?: [a-z]+)+)[ `]", page)}
     assert {each for each in named if each in known} == {*known}
     for command, parser in known.items():
