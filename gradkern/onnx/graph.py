@@ -194,9 +194,8 @@ def _resolved(
     try:
         schema = _schema(node, opsets)
         operator, entry = _registry().get(node.op), TRAINING.get((domain, node.op))
-        version = schema.since_version if schema else opsets[domain]
         refused: GradkernError | None = None
-        if operator is not None and onnx_domain(operator.domain) == domain and _has_version(operator, version):
+        if operator is not None and onnx_domain(operator.domain) == domain and _has_version(operator, schema):
             try:
                 found = _by_registry(node, operator, types, shapes)
                 node.operator = operator
@@ -227,8 +226,11 @@ def _unknown(node: Node) -> str:
     return f"unknown operator {node.op!r} of domain {node.domain or 'ai.onnx'!r}{nearest(node.op, known)}"
 
 
-def _has_version(operator: Operator, version: int) -> bool:
-    return operator.since_version <= version and (operator.until_version is None or version <= operator.until_version)
+def _has_version(operator: Operator, schema: Any) -> bool:
+    """What ONNX has no schema of is ONNX Runtime's own, in any opset: LayerNormalization before 17."""
+    last = operator.until_version
+    version = schema.since_version if schema is not None else operator.since_version
+    return operator.since_version <= version and (last is None or version <= last)
 
 
 def _schema(node: Node, opsets: Mapping[str, int]) -> Any:

@@ -111,7 +111,7 @@ def _positive(torch: Any, indices: Any, size: int) -> Any:
 def _gather(torch: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
     axis %= data.ndim
     rows = data.index_select(axis, _positive(torch, indices.reshape(-1), data.shape[axis]))
-    return rows.reshape(*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    return rows.reshape((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
 
 
 def _gemm(
@@ -154,7 +154,28 @@ def _max_pool(
     return y, index + offsets
 
 
+def _average_pool(
+    torch: Any,
+    X: Any,
+    *,
+    kernel_shape: Sequence[int],
+    strides: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    auto_pad: str = "NOTSET",
+) -> Any:
+    rank = X.ndim - 2
+    before, after = tuple(pads[:rank]), tuple(pads[rank:])
+    if before != after or ceil_mode or auto_pad != "NOTSET":
+        raise NotImplementedError("PyTorch pads both sides alike, and counts padding otherwise with ceil_mode")
+    pool = getattr(torch.nn.functional, f"avg_pool{rank}d")
+    steps = tuple(strides) or (1,) * rank
+    return pool(X, tuple(kernel_shape), steps, before or 0, count_include_pad=bool(count_include_pad))
+
+
 _OTHERS: dict[str, tuple[Callable[..., Any], Sequence[int]]] = {
+    "AveragePool": (_average_pool, ()),
     "Cast": (_cast, ()),
     "Clip": (lambda torch, x, low=None, high=None: x.clamp(*(each and each.item() for each in (low, high))), (1, 2)),
     "Concat": (lambda torch, *inputs, axis: torch.cat(inputs, axis), ()),

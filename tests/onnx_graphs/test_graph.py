@@ -180,6 +180,18 @@ def test_nodes_in_any_order_and_functions_of_the_model_are_computed() -> None:
     np.testing.assert_array_equal(gradkern.onnx.load(it).run({"x": x})["y"], [[0, 4, 6]])
 
 
+def test_operators_that_onnx_got_later_are_onnx_runtimes_own_in_older_opsets() -> None:
+    """ONNX Runtime makes LayerNormalization of an older model's own sums and roots."""
+    it = model(
+        node("LayerNormalization", "x scale", "y"), data=[onnx.numpy_helper.from_array(np.ones(3, "f"), "scale")]
+    )
+    it.opset_import[0].version = 15
+    session = gradkern.onnx.load(it)
+    x = np.array([[1, 2, 3]], np.float32)
+    np.testing.assert_allclose(session.run({"x": x})["y"], [[-1.2247, 0, 1.2247]], atol=1e-3)
+    assert session.report()[0]["by"] == "gradkern"
+
+
 def test_memory_is_reused_only_where_nobody_else_reads_it() -> None:
     """x and y are the caller's; the Reshape is a view of a; b has its own memory, and is wanted."""
     grads = [node("TanhGrad", f"{dy} x", name, domain=MICROSOFT) for dy, name in (("a", "p"), ("b", "q"), ("x", "r"))]
