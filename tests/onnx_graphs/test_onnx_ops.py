@@ -25,13 +25,32 @@ POOL: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0
 CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
     *(
         (name, [X], {})
-        for name in "Abs Ceil Cos Erf Exp Floor Identity Neg Relu Round Sigmoid Sign Sin Tan Tanh".split()
+        for name in [
+            "Abs",
+            "Ceil",
+            "Cos",
+            "Erf",
+            "Exp",
+            "Floor",
+            "Identity",
+            "Neg",
+            "Relu",
+            "Round",
+            "Sigmoid",
+            "Sign",
+            "Sin",
+            "Tan",
+            "Tanh",
+        ]
     ),
-    *((name, [Y], {}) for name in "Log Reciprocal Softplus Sqrt".split()),
-    *((name, [X, ROW], {}) for name in "Add Sub Mul Div Equal Less LessOrEqual Greater GreaterOrEqual".split()),
-    *((name, [X, Y, ROW], {}) for name in "Sum Max Min".split()),
-    *((name, [MASK, MASK[:, ::-1]], {}) for name in "And Or Xor".split()),
-    *((f"Reduce{name}", [Y, AXES], {"keepdims": 0}) for name in "L2 Max Mean Min Sum SumSquare".split()),
+    *((name, [Y], {}) for name in ["Log", "Reciprocal", "Softplus", "Sqrt"]),
+    *(
+        (name, [X, ROW], {})
+        for name in ["Add", "Sub", "Mul", "Div", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"]
+    ),
+    *((name, [X, Y, ROW], {}) for name in ["Sum", "Max", "Min"]),
+    *((name, [MASK, MASK[:, ::-1]], {}) for name in ["And", "Or", "Xor"]),
+    *((f"Reduce{name}", [Y, AXES], {"keepdims": 0}) for name in ["L2", "Max", "Mean", "Min", "Sum", "SumSquare"]),
     ("ReduceSum", [X, np.array([], np.int64)], {"noop_with_empty_axes": 1}),
     ("ReduceSum", [X], {}),
     ("Not", [MASK], {}),
