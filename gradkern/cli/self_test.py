@@ -26,6 +26,7 @@ __all__ = ["SECONDS", "check_kernels"]
 SECONDS = 60.0
 _MOST = {"float64": 1e-12, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """||one - other|| / ||other||: ten times what the tests allow each from exact results."""
+_POLICY = {"search": "default", "allow_tf32": False}  # no search, and no search's kernels to compile
 _TYPES = ("float32", "bfloat16", "float16")
 
 
@@ -45,17 +46,16 @@ def check_kernels(provider: str = "cuda", reference: str = "cpu", seconds: float
                 left += 1
                 continue
             try:
-                fault = _fault(each, provider, reference)
-            except GradkernError:  # what one of them does not have: a size, a type, a layout
+                expected = _results(each, reference)
+            except GradkernError:  # there is nothing to compare with
                 refused += 1
                 continue
-            except Exception as error:  # whatever happens is the finding
-                fault = f"{type(error).__name__}: {error}"
+            fault = _fault(each, provider, expected)
             tried, operators = tried + 1, operators | {each.name}
             if fault is not None:
                 yield problem("self-test", f"{each.name} {_described(each)}: {fault}")
     text = f"{tried} calls of {len(operators)} operators compared with the {reference} provider"
-    text += f", {refused} that one of them does not take" if refused else ""
+    text += f", {refused} that this one does not take" if refused else ""
     text += f", {left} left out after {seconds:.0f} s" if left else ""
     yield fine("self-test", text, calls=tried, refused=refused, left_out=left)
 
@@ -68,23 +68,28 @@ def _rounds(provider: str, reference: str) -> Iterator[list[Wanted]]:
     for size in range(max((len(each.examples) for _, each in both), default=0)):
         for data in _TYPES:
             yield [
-                Wanted(name, each, each.examples[size], types)
+                Wanted(name, each, each.examples[size], types, policy=_POLICY)
                 for name, each in both
                 if size < len(each.examples)
                 for types in combinations(each, data)[:1]
             ]
 
 
-def _fault(wanted: Wanted, provider: str, reference: str) -> str | None:
-    """Which output differs, and by how much; None where all agree."""
+def _results(wanted: Wanted, provider: str) -> Any:
+    """What a provider computes of random inputs, the same for all providers."""
     inputs: dict[str, Any] = inputs_of(wanted.operator, wanted.types, wanted.example, np.random.default_rng(0))
     run: Any = gradkern.run  # its stubs know operators by their names
     with notice.quiet():
-        ours, theirs = (
-            run(wanted.name, **inputs, **wanted.attributes, provider=each, policy={"allow_tf32": False})
-            for each in (provider, reference)
-        )
-    for name, one, other in zip(ours._fields, ours, theirs, strict=True):
+        return run(wanted.name, **inputs, **wanted.attributes, provider=provider, policy=wanted.policy)
+
+
+def _fault(wanted: Wanted, provider: str, expected: Any) -> str | None:
+    """Which output differs from what is expected, and by how much; None where all agree."""
+    try:
+        results = _results(wanted, provider)
+    except Exception as error:  # whatever happens is the finding
+        return f"{type(error).__name__}: {error}"
+    for name, one, other in zip(results._fields, results, expected, strict=True):
         if one is not None and (fault := _difference(one, other)):
             return f"{name} {fault}"
     return None
