@@ -95,6 +95,7 @@ _ConvGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _ConvTransposeOutput: TypeAlias = Literal["Y"]
 _ConvTransposeGradOutput: TypeAlias = Literal["dX", "dW", "dB"]
 _CrossEntropyOutput: TypeAlias = Literal["loss", "dX", "row_loss", "entropy"]
+_DivGradOutput: TypeAlias = Literal["dA", "dB"]
 _DmlActivationReluGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlAveragePoolingGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlBatchNormalizationGradOutput: TypeAlias = Literal["OutputGradient", "OutputScaleGradient", "OutputBiasGradient"]
@@ -357,6 +358,11 @@ class _CrossEntropyPlan(Prepared):
         out: Mapping[_CrossEntropyOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.CrossEntropy[_U, _T]: ...
+
+class _DivGradPlan(Prepared):
+    def __call__(
+        self, dY: _T, A: _T, B: _T, *, out: Mapping[_DivGradOutput, _Array] | None = None, stream: Any = None
+    ) -> _results.DivGrad[_T]: ...
 
 class _DmlActivationReluGradPlan(Prepared):
     def __call__(
@@ -992,6 +998,7 @@ class _ConvGrad_takes_dY_X_W: ...
 class _ConvTranspose_takes_X_W_and_perhaps_B: ...
 class _ConvTransposeGrad_takes_dY_X_W: ...
 class _CrossEntropy_takes_X_and_perhaps_labels_weight_probabilities_dY: ...
+class _DivGrad_takes_dY_A_B: ...
 class _DmlActivationReluGrad_takes_Input_InputGradient: ...
 class _DmlAveragePoolingGrad_takes_InputGradient: ...
 class _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
@@ -1740,6 +1747,32 @@ def run(
       dX: gradient of the logits
       row_loss: loss of each row, whatever the reduction; on request
       entropy: entropy of the probabilities of each row, in nats; on request
+    """
+
+@overload
+def run(
+    op: Literal["DivGrad"],
+    dY: _T,
+    A: _T,
+    B: _T,
+    *,
+    outputs: _DivGradOutput | Iterable[_DivGradOutput] | None = None,
+    out: Mapping[_DivGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DivGrad[_T]:
+    """Gradients of A / B, also where one of them was broadcast.
+
+      dY: gradient of the quotient
+      A: numerator
+      B: denominator
+
+    Returns
+      dA: gradient of A
+      dB: gradient of B
     """
 
 @overload
@@ -3906,6 +3939,8 @@ def run(
     **named: Any,
 ) -> Any: ...
 @overload
+def run(op: Literal["DivGrad"], input: _DivGrad_takes_dY_A_B, /, *inputs: Any, **named: Any) -> Any: ...
+@overload
 def run(
     op: Literal["DmlActivationReluGrad"],
     input: _DmlActivationReluGrad_takes_Input_InputGradient,
@@ -4670,6 +4705,23 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _CrossEntropyPlan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DivGrad"],
+    dY: _Array,
+    A: _Array,
+    B: _Array,
+    *,
+    outputs: _DivGradOutput | Iterable[_DivGradOutput] | None = None,
+    out: Mapping[_DivGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DivGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -6085,6 +6137,8 @@ def prepare(
     *inputs: Any,
     **named: Any,
 ) -> Prepared: ...
+@overload
+def prepare(op: Literal["DivGrad"], input: _DivGrad_takes_dY_A_B, /, *inputs: Any, **named: Any) -> Prepared: ...
 @overload
 def prepare(
     op: Literal["DmlActivationReluGrad"],

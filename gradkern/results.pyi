@@ -203,6 +203,14 @@ class CrossEntropy(NamedTuple, Generic[_U, _T]):
     entropy: _U | Any
     """entropy of the probabilities of each row, in nats"""
 
+class DivGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    dA: _T | Any
+    """gradient of A"""
+    dB: _T | Any
+    """gradient of B"""
+
 class DmlActivationReluGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 

@@ -225,7 +225,7 @@ NEVER_EMPTY = {
     "sliced": "that of the slice",
     "out": "the forward (transposed )?convolution gives",
     "spatial": "the forward convolution has no output|every axis of it needs at least 1 element",
-    "statistics": "expected 1 or",
+    **dict.fromkeys(("a", "b", "statistics"), "expected 1 or"),
 }
 """Axes of which there cannot be zero, in some operator, while the others are as they were, and what its error says."""
 

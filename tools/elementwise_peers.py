@@ -27,6 +27,11 @@ def _softmax_dropout(aten: Any, t: Tensors, attributes: Mapping[str, Any]) -> An
     return aten._softmax_backward_data(dy, y.flatten(axis), axis, y.dtype).reshape(y.shape)
 
 
+def _division(aten: Any, t: Tensors, attributes: Mapping[str, Any]) -> Any:
+    A, B, q = t["A"], t["B"], t["dY"] / t["B"]
+    return q.sum_to_size(A.shape), (-q * (A / B)).sum_to_size(B.shape)
+
+
 def _scaled_sum(aten: Any, t: Tensors, attributes: Mapping[str, Any]) -> Any:
     return aten.add(t["input_0"] * attributes["scale_0"], t["input_1"], alpha=attributes["scale_1"])
 
@@ -60,6 +65,7 @@ _FORMULAS: dict[str, Formula] = {
     "DropoutGrad": _dropout,
     "SoftmaxDropoutGrad": _softmax_dropout,
     "FakeQuantGrad": lambda aten, t, _: t["dY"] * t["gradient_mask"],
+    "DivGrad": _division,
     "ScaledSum": _scaled_sum,
     "Scale": _scale,
     "MixedPrecisionScale": lambda aten, t, _: t["X"] * t["S"],

@@ -50,6 +50,7 @@ def test_the_registry_has_these_operators() -> None:
         "ConvTranspose",
         "ConvTransposeGrad",
         "CrossEntropy",
+        "DivGrad",
         "DmlActivationReluGrad",
         "DmlAveragePoolingGrad",
         "DmlBatchNormalizationGrad",

@@ -38,7 +38,7 @@ AXES: dict[str, Callable[[int], Any]] = {
     "cross_entropy": lambda n: {"N": 2, "C": n, "spatial": (), "rows": (2,)},
     "activation": lambda n: {"sizes": (2, n)},
     "finite": lambda n: {"sizes": (2, n)},
-    "scaling": lambda n: {"sizes": (2, n)},
+    "scaling": lambda n: {"sizes": (2, n), "a": (2, n), "b": (2, n)},
     "gated": lambda n: {"sizes": (2, n)},
     "dropout": lambda n: {"sizes": (2, n), "words": -(-2 * n // 32)},
     "rotary_embedding": lambda n: {"B": 1, "N": 2, "S": 1, "D": 2 * n, "cached": (1, 1), "half": n},

@@ -264,6 +264,11 @@ def _masked(inputs: Arrays, *, mask: str = "mask", bits: bool = False, ratio: fl
     return ForwardPass(lambda p: p["X"] * factors, {"X": 0 * _exact(dY)}, {"X": gradient}, _exact(dY))
 
 
+def _division(inputs: Arrays) -> ForwardPass:
+    parameters = {"A": _exact(inputs["A"]), "B": _exact(inputs["B"])}
+    return ForwardPass(lambda p: p["A"] / p["B"], parameters, {"A": "dA", "B": "dB"}, _exact(inputs["dY"]))
+
+
 def _gated(inputs: Arrays, *, gate: Callable[[Array], Array]) -> ForwardPass:
     """Y, which the gradients give out again, is another output whose gradient is 0."""
     parameters = {"A": _exact(inputs["A"]), "B": _exact(inputs["B"])}
@@ -535,6 +540,7 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
         inverse=lambda y, alpha=0.01: np.where(y > 0, y, y / alpha),
     ),
     "SigmoidGrad": partial(_activation, of=lambda x: 1 / (1 + np.exp(-x)), inverse=lambda y: np.log(y / (1 - y))),
+    "DivGrad": _division,
     "SwiGLUGrad": partial(_gated, gate=lambda a: a / (1 + np.exp(-a))),
     "GeGLUGrad": _geglu,
     "DropoutGrad": partial(_masked, ratio=0.5),

@@ -618,6 +618,15 @@ def _flatten_and_unpad(*, indices: Array, **given: Array) -> Gradients:
     return {"output": data.reshape(-1, *data.shape[2:])[indices.astype(np.int64)]}
 
 
+def _unbroadcast(values: Array, shape: tuple[int, ...]) -> Array:
+    values = values.sum(tuple(range(values.ndim - len(shape))))
+    return values.sum(tuple(n for n, size in enumerate(shape) if size == 1), keepdims=True).reshape(shape)
+
+
+def _division(dY: Array, A: Array, B: Array) -> Gradients:
+    return {"dA": _unbroadcast(dY / B, A.shape), "dB": _unbroadcast(-dY * A / B**2, B.shape)}
+
+
 def _norm(X: Array, Y_type: str | None = None) -> Gradients:
     norm: Array = np.asarray(np.linalg.norm(X.ravel()), np.float64)
     return {"Y": norm}
@@ -1134,6 +1143,7 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "IsFinite": lambda X: {"Y": np.isfinite(X)},
     "IsAllFinite": lambda **given: {"output": np.asarray(np.isfinite(given["input"]).all())},
     "ReduceAllL2": _norm,
+    "DivGrad": _division,
     "ScaledSum": _scaled_sum,
     "BatchScale": _batch_scale,
     "Scale": _scale,

@@ -22,6 +22,7 @@ from gradkern.kernels.elementwise import plan as elementwise
 from gradkern.kernels.elementwise import totals_plan as totals
 from gradkern.kernels.rows import plan as rows
 from gradkern.ops.gather.cuda import unpad
+from gradkern.ops.scaling.cuda import division
 from gradkern.policy import Policy
 from helpers import simulated
 from helpers.guarded import Guarded
@@ -77,14 +78,16 @@ def simulate(
     module = import_module(f"gradkern.ops.{contract.family}.{contract.providers['cuda'][0]}")
     device, small = Device(0, (9, 0), 132, 232448), elementwise.configs
     with ExitStack() as stack:
-        for block in (elementwise, totals, rows, unpad):
+        for block in (elementwise, totals, rows, unpad, division):
             for name, stand_in in (("kernel_of", _kernel_of), ("Launch", _Launch), ("device_of", lambda _: device)):
                 stack.enter_context(patch.object(block, name, stand_in))
         few = lambda *how: (replace(each, threads=32) for each in small(*how))  # noqa: E731  simulated threads are slow
         stack.enter_context(patch.object(elementwise, "configs", few))
         stack.enter_context(patch.object(totals, "_THREADS", 64))
         memory = Guarded((1 << 14,), np.uint8)
-        stack.enter_context(patch.object(totals, "scratch", lambda *_: (0, memory.address)))
+        for block in (totals, division):
+            stack.enter_context(patch.object(block, "scratch", lambda *_: (0, memory.address)))
+        stack.enter_context(patch.object(division, "_THREADS", 64))
         inputs = (*(held[name].address for name in call.inputs), *scalars_of(request.host))
         stack.enter_context(patch.object(unpad, "_THREADS", 32))
         module.plan(call)(inputs, tuple(results[name].address for name in call.outputs), 0)

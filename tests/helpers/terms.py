@@ -177,6 +177,7 @@ _TERMS: dict[str, Callable[..., Gradients]] = {
     **dict.fromkeys(("GeluGrad", "FastGeluGrad", "QuickGeluGrad", "ReluGrad"), _activation),
     **{name: FORMULAS[name] for name in ("DropoutGrad", "BitmaskDropoutGrad", "FakeQuantGrad")},
     "SoftmaxDropoutGrad": _softmax_dropout,
+    "DivGrad": lambda **inputs: {name: np.abs(each) for name, each in FORMULAS["DivGrad"](**inputs).items()},
     **dict.fromkeys(("SwiGLUGrad", "GeGLUGrad"), _gated),
     **dict.fromkeys(("LeakyReluGrad", "SigmoidGrad", "TanhGrad"), _activation),
 }

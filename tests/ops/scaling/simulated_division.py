@@ -1,0 +1,49 @@
+"""The kernels of a quotient's gradients under the CUDA simulator; test_simulated runs this file in its own process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.held import hold
+from helpers.reference import reference
+from helpers.simulate_elementwise import simulate
+from helpers.terms import terms
+from helpers.tolerance import assert_close
+
+b, h, f, d = "bfloat16", "float16", "float32", "float64"
+RANDOM = np.random.default_rng(0)
+SHAPES: list[tuple[Any, Any, Any]] = [  # of the quotient, of A, of B
+    ((3, 70), (3, 70), (3, 70)),
+    ((5, 33), (5, 33), (33,)),
+    ((5, 33), (5, 33), (5, 1)),
+    ((70, 65), (70, 65), ()),  # in parts, as the next
+    ((600, 3), (600, 3), (3,)),
+    ((3, 4, 5), (4, 5), (3, 1, 5)),
+    ((2, 3, 4, 5), (2, 3, 4, 5), (1, 3, 1, 1)),
+    ((4, 3, 2, 5), (4, 1, 2, 1), (3, 1, 5)),
+    ((130,), (1,), (130,)),
+    ((1, 3, 1), (1, 1), (1, 3, 1)),
+]
+
+
+def check(sizes: Any, a: Any, of_b: Any, dtype: str, spread: int = 0, **named: Any) -> None:
+    dY, A, B = RANDOM.standard_normal(sizes), RANDOM.standard_normal(a), RANDOM.uniform(0.5, 2, of_b)
+    given = {"dY": dY.astype(dtype), "A": np.asarray(A).astype(dtype), "B": np.asarray(B).astype(dtype)}
+    expected, of = reference("DivGrad", given), terms("DivGrad", given)
+    held = {name: hold(each, spread=spread if name == "dY" else 0) for name, each in given.items()}
+    for name, found in simulate("DivGrad", held, None, **named).items():
+        assert_close("DivGrad", name, found, expected[name], of[name])
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_arrays_broadcast_along_any_axes(shapes: tuple[Any, Any, Any]) -> None:
+    check(*shapes, f)
+
+
+@pytest.mark.parametrize("dtype", [b, h, d])
+@pytest.mark.parametrize("spread", [0, 3])
+def test_every_type_and_rows_at_a_distance(dtype: str, spread: int) -> None:
+    check((7, 65), (7, 65), (65,), dtype, spread)
+    check((7, 65), (7, 65), (), dtype, spread, outputs=["dB"])
