@@ -6,10 +6,9 @@ import argparse
 import io
 import json
 import zipfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from gradkern.onnx import Session
 
 __all__ = ["run"]
-
-SLOWEST = 20
-"""Nodes in the table; JSON has all."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, "outputs": shapes, "nodes": report}, indent=2)
         )
     else:
-        print("\n".join(_table(report)))
+        print(report)
     return DONE
 
 
@@ -126,16 +122,3 @@ def _progress(nodes: int) -> Generator[Callable[[str], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("computing", total=nodes)
         yield lambda name: bar.update(task, advance=1, description=name)
-
-
-def _table(report: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each of the slowest nodes, as long as the terminal is wide, and one for the others."""
-    rows = sorted(report, key=lambda row: -row["seconds"])
-    width = max((len(row["by"]) for row in rows), default=0)
-    columns = max(40, get_terminal_size().columns)
-    for row in rows[:SLOWEST]:
-        why = f" ({row['why']})" if row["why"] else ""
-        yield f"{row['seconds'] * 1e3:10.3f} ms  {row['by']:<{width}}  {row['name']}{why}"[:columns]
-    for title, several in (("others", rows[SLOWEST:]), ("nodes", rows)):
-        if several:
-            yield f"{sum(row['seconds'] for row in several) * 1e3:10.3f} ms  {len(several)} {title}"

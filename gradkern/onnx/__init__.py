@@ -17,6 +17,6 @@ from __future__ import annotations
 from gradkern.errors import GraphError
 from gradkern.onnx.graph import load
 from gradkern.onnx.schemas import operators, schemas
-from gradkern.onnx.session import Session
+from gradkern.onnx.session import Report, Session
 
-__all__ = ["GraphError", "Session", "load", "operators", "schemas"]
+__all__ = ["GraphError", "Report", "Session", "load", "operators", "schemas"]

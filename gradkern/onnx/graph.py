@@ -306,6 +306,9 @@ def _declared(node: Node, shapes: Mapping[str, Any]) -> tuple[int, ...]:
 def _by_onnx(
     node: Node, proto: onnx.NodeProto, opsets: Mapping[str, int], types: Mapping[str, str]
 ) -> dict[str, str | None]:
+    proto, given = onnx.NodeProto(), proto
+    proto.CopyFrom(given)
+    proto.domain = node.domain  # not ai.onnx, which the tools below do not take for ONNX's own
     context = onnx.checker.C.CheckerContext()
     context.opset_imports, context.ir_version = dict(opsets), onnx.IR_VERSION
     try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from shutil import get_terminal_size
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,9 +20,30 @@ from gradkern.onnx.table import Entry
 if TYPE_CHECKING:
     from gradkern.onnx.graph import Graph, Node
 
-__all__ = ["Session"]
+__all__ = ["Report", "Session"]
 
 Results = Sequence[Any]
+_SHOWN = 20
+
+
+class Report(list[dict[str, Any]]):
+    """What computed each node of a session, and how long it took."""
+
+    def __str__(self) -> str:
+        rows = sorted(self, key=lambda row: -(row["seconds"] or 0))
+        width = max((len(row["by"]) for row in rows), default=0)
+        columns = max(40, get_terminal_size().columns)
+        lines: list[str] = []
+        for row in rows[:_SHOWN]:
+            why = row["why"] and f" ({row['why']})"
+            lines.append(f"{_time([row])}  {row['by']:<{width}}  {row['name']}{why}")
+        others = [("others", rows[_SHOWN:])] * (len(rows) > _SHOWN)
+        lines += [f"{_time(several)}  {len(several)} {title}" for title, several in (*others, ("nodes", rows))]
+        return "\n".join(line[:columns] for line in lines)
+
+
+def _time(rows: Sequence[Mapping[str, Any]]) -> str:
+    return f"{sum(row['seconds'] or 0 for row in rows) * 1e3:10.3f} ms"
 
 
 class Session:
@@ -84,7 +106,7 @@ class Session:
         kept = {*values, *wanted}
         live = Counter(storage(each) for value in values.values() for each in _arrays(value))
         times: list[float] = []
-        with _on(stream):
+        with _on(device, stream):
             for at, node in enumerate(graph.nodes):
                 if progress is not None:
                     progress(node.name)
@@ -108,22 +130,16 @@ class Session:
         self.times = tuple(times)
         return {name: values[name] for name in wanted}
 
-    def report(self) -> list[dict[str, Any]]:
-        """Of each node, in the order of execution: its name, operator and domain, what computed it in the last run
-        (before one, what would on the host), why where it is not the registry's of this name, and seconds.
+    def report(self) -> Report:
+        """Of each node, in the order of execution, a mapping: name, op and domain; by, what computed it in the last run
+        (before one, what would on the host); why, where the registry's operator of this name does not, or what its
+        memory is; and seconds. Printed, it is a table of the nodes that took longest.
         """
         times = self.times or (None,) * len(self._ran)
-        return [
-            {
-                "name": node.name,
-                "op": node.op,
-                "domain": node.domain,
-                "by": by,
-                "why": why,
-                "seconds": time,
-            }
+        return Report(
+            {"name": node.name, "op": node.op, "domain": node.domain, "by": by, "why": why, "seconds": time}
             for node, (by, why), time in zip(self._graph.nodes, self._ran, times, strict=True)
-        ]
+        )
 
     def _planned(self, node: Node) -> tuple[str, str]:
         return ("gradkern" if node.operator else "gradkern.onnx" if node.entry else "onnx.reference"), node.reason
@@ -259,8 +275,14 @@ def _torch() -> Any:
     return torch
 
 
-def _on(stream: Any) -> Any:
-    return nullcontext() if stream is None else _torch().cuda.stream(stream)
+@contextmanager
+def _on(device: Any, stream: Any) -> Generator[None]:
+    """PyTorch's stream; and weights may be parameters of its modules: what is updated in place has no history."""
+    if device is None:
+        yield
+        return
+    with _torch().no_grad(), nullcontext() if stream is None else _torch().cuda.stream(stream):
+        yield
 
 
 def _check_sizes(inputs: Mapping[str, tuple[Any, Any]]) -> None:

@@ -15,7 +15,15 @@ pytest.importorskip("array_api_compat", reason="needs the extra onnx")
 from onnx import TensorProto, helper  # noqa: E402  after onnx is known to be there
 
 import gradkern.onnx  # noqa: E402
-from gradkern import ArgumentError, AttributeValueError, DataError, DTypeError, ShapeError, UnknownOperatorError  # noqa: E402
+from gradkern import (  # noqa: E402
+    ArgumentError,
+    AttributeValueError,
+    DataError,
+    DeviceError,
+    DTypeError,
+    ShapeError,
+    UnknownOperatorError,
+)
 from gradkern.onnx import GraphError  # noqa: E402
 
 MICROSOFT = "com.microsoft"
@@ -172,7 +180,7 @@ def test_an_error_of_a_node_names_it() -> None:
 
 
 def test_nodes_in_any_order_and_functions_of_the_model_are_computed() -> None:
-    it = model(node("Twice", "r", "y", domain="mine"), node("Relu", "x", "r"))
+    it = model(node("Twice", "r", "y", domain="mine"), node("Relu", "x", "r", domain="ai.onnx"))
     it.opset_import.append(helper.make_opsetid("mine", 1))
     body = [helper.make_node("Add", ["a", "a"], ["b"])]
     it.functions.append(helper.make_function("mine", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)]))
@@ -190,6 +198,22 @@ def test_operators_that_onnx_got_later_are_onnx_runtimes_own_in_older_opsets() -
     x = np.array([[1, 2, 3]], np.float32)
     np.testing.assert_allclose(session.run({"x": x})["y"], [[-1.2247, 0, 1.2247]], atol=1e-3)
     assert session.report()[0]["by"] == "gradkern"
+
+
+@pytest.mark.torch
+def test_weights_may_be_parameters_of_pytorch_and_are_updated_in_place() -> None:
+    import torch
+
+    step = helper.make_node("InPlaceAccumulatorV2", ["w", "x"], ["done"], domain=MICROSOFT)
+    session = gradkern.onnx.load(model(step, inputs="w x", outputs="done"))
+    assert session.updated == ("w",)
+    weight = torch.nn.Parameter(torch.ones(2, 3))
+    session.run({"w": weight, "x": torch.full((2, 3), 2.0)})
+    assert weight.requires_grad
+    assert weight.is_leaf
+    assert weight.tolist() == [[3.0] * 3] * 2
+    with pytest.raises(DeviceError, match=r"^input w is updated in place, and not on cpu, where the others are"):
+        session.run({"w": np.ones((2, 3), np.float32), "x": torch.ones(2, 3)})
 
 
 def test_memory_is_reused_only_where_nobody_else_reads_it() -> None:

@@ -9,6 +9,7 @@ import gzip
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,13 @@ KINDS = [
     pytest.param("cuda", marks=[pytest.mark.torch, pytest.mark.gpu]),
 ]
 """Of arrays: NumPy's, or PyTorch's tensors on that device."""
+
+
+@pytest.fixture(autouse=True)
+def float32_in_full() -> Iterator[None]:
+    """ONNX Runtime's results are of a CPU."""
+    with gradkern.policy(allow_tf32=False):
+        yield
 
 
 class Case(NamedTuple):
