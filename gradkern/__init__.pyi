@@ -104,6 +104,7 @@ _DmlBatchNormalizationTrainingGradOutput: TypeAlias = Literal[
 ]
 _DmlElementWiseClipGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlElementWiseClipGrad1Output: TypeAlias = Literal["OutputGradient"]
+_DmlLocalResponseNormalizationGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlMaxPoolingGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlResampleGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlResampleGrad1Output: TypeAlias = Literal["OutputGradient"]
@@ -424,6 +425,16 @@ class _DmlElementWiseClipGrad1Plan(Prepared):
         out: Mapping[_DmlElementWiseClipGrad1Output, _Array] | None = None,
         stream: Any = None,
     ) -> _results.DmlElementWiseClipGrad1[_T]: ...
+
+class _DmlLocalResponseNormalizationGradPlan(Prepared):
+    def __call__(
+        self,
+        Input: _T,
+        InputGradient: _T,
+        *,
+        out: Mapping[_DmlLocalResponseNormalizationGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.DmlLocalResponseNormalizationGrad[_T]: ...
 
 class _DmlMaxPoolingGradPlan(Prepared):
     def __call__(
@@ -1005,6 +1016,7 @@ class _DmlBatchNormalizationGrad_takes_Input_InputGradient_Mean_Variance_Scale: 
 class _DmlBatchNormalizationTrainingGrad_takes_Input_InputGradient_Mean_Variance_Scale: ...
 class _DmlElementWiseClipGrad_takes_Input_InputGradient: ...
 class _DmlElementWiseClipGrad1_takes_Input_InputGradient: ...
+class _DmlLocalResponseNormalizationGrad_takes_Input_InputGradient: ...
 class _DmlMaxPoolingGrad_takes_Input_InputGradient: ...
 class _DmlResampleGrad_takes_InputGradient: ...
 class _DmlResampleGrad1_takes_InputGradient: ...
@@ -1950,6 +1962,41 @@ def run(
       InputGradient: gradient of the output
       Min: the lower limit
       Max: the upper limit
+
+    Returns
+      OutputGradient: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["DmlLocalResponseNormalizationGrad"],
+    Input: _T,
+    InputGradient: _T,
+    *,
+    CrossChannel: Literal[0, 1],
+    LocalSize: int,
+    Alpha: float = 0.0001,
+    Beta: float = 0.75,
+    Bias: float = 1.0,
+    outputs: _DmlLocalResponseNormalizationGradOutput
+    | Iterable[_DmlLocalResponseNormalizationGradOutput]
+    | None = None,
+    out: Mapping[_DmlLocalResponseNormalizationGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlLocalResponseNormalizationGrad[_T]:
+    """DirectML's gradient of local response normalization, over neighbouring channels or positions.
+
+      Input: input of the forward pass
+      InputGradient: gradient of the output
+      CrossChannel: 1: windows of channels; 0: of positions
+      LocalSize: elements of a window along each of its dimensions
+      Alpha: factor of the squares
+      Beta: the exponent
+      Bias: added to the mean square
 
     Returns
       OutputGradient: gradient of the input
@@ -3990,6 +4037,14 @@ def run(
 ) -> Any: ...
 @overload
 def run(
+    op: Literal["DmlLocalResponseNormalizationGrad"],
+    input: _DmlLocalResponseNormalizationGrad_takes_Input_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
     op: Literal["DmlMaxPoolingGrad"], input: _DmlMaxPoolingGrad_takes_Input_InputGradient, /, *inputs: Any, **named: Any
 ) -> Any: ...
 @overload
@@ -4837,6 +4892,29 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _DmlElementWiseClipGrad1Plan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlLocalResponseNormalizationGrad"],
+    Input: _Array,
+    InputGradient: _Array,
+    *,
+    CrossChannel: Literal[0, 1],
+    LocalSize: int,
+    Alpha: float = 0.0001,
+    Beta: float = 0.75,
+    Bias: float = 1.0,
+    outputs: _DmlLocalResponseNormalizationGradOutput
+    | Iterable[_DmlLocalResponseNormalizationGradOutput]
+    | None = None,
+    out: Mapping[_DmlLocalResponseNormalizationGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlLocalResponseNormalizationGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -6183,6 +6261,14 @@ def prepare(
 def prepare(
     op: Literal["DmlElementWiseClipGrad1"],
     input: _DmlElementWiseClipGrad1_takes_Input_InputGradient,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlLocalResponseNormalizationGrad"],
+    input: _DmlLocalResponseNormalizationGrad_takes_Input_InputGradient,
     /,
     *inputs: Any,
     **named: Any,

@@ -255,6 +255,12 @@ class DmlElementWiseClipGrad1(NamedTuple, Generic[_T]):
     OutputGradient: _T | Any
     """gradient of the input"""
 
+class DmlLocalResponseNormalizationGrad(NamedTuple, Generic[_T]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the input"""
+
 class DmlMaxPoolingGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""
 

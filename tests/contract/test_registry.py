@@ -57,6 +57,7 @@ def test_the_registry_has_these_operators() -> None:
         "DmlBatchNormalizationTrainingGrad",
         "DmlElementWiseClipGrad",
         "DmlElementWiseClipGrad1",
+        "DmlLocalResponseNormalizationGrad",
         "DmlMaxPoolingGrad",
         "DmlResampleGrad",
         "DmlResampleGrad1",

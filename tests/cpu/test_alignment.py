@@ -34,6 +34,7 @@ AXES: dict[str, Callable[[int], Any]] = {
         "indexed": (5,),
         "slice": (n,),
     },
+    "local_response_norm": lambda n: {"N": 2, "C": 3, "spatial": (n,)},
     "softmax": lambda n: {"rows": (2,), "columns": (n,)},
     "cross_entropy": lambda n: {"N": 2, "C": n, "spatial": (), "rows": (2,)},
     "activation": lambda n: {"sizes": (2, n)},

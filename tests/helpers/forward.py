@@ -37,6 +37,7 @@ __all__ = [
     "softmax",
     "taps",
     "transposed_frame",
+    "window_sums",
 ]
 
 Array = NDArray[np.float64]
@@ -343,3 +344,15 @@ def transposed_frame(
         out = [size - begin - end for size, begin, end in zip(whole, begins, pads[len(kernel) :], strict=True)]
     inside = tuple(slice(begin, begin + size) for begin, size in zip(begins, out, strict=True))
     return [max(size, each.stop) for size, each in zip(whole, inside, strict=True)], inside, out
+
+
+def window_sums(X: Array, axes: tuple[int, ...], size: int, turned: bool = False) -> Array:
+    """Of each element the sum over (size - 1) / 2 neighbours on either side along the axes, the odd one behind it; or
+    before it, if turned: the sum over the elements in whose windows it is.
+    """
+    for axis in axes:
+        apart = np.subtract.outer(np.arange(X.shape[axis]), np.arange(X.shape[axis]))  # how far each is behind another
+        rows = (apart <= (size - 1) // 2) & (apart >= -(size // 2))
+        rows = rows.T if turned else rows
+        X = np.moveaxis(np.where(rows, np.moveaxis(X, axis, -1)[..., None, :], 0).sum(-1), -1, axis)
+    return X

@@ -194,6 +194,24 @@ def _dml_clip(inputs: Arrays, *, Min: float = 0.0, Max: float = np.inf) -> Forwa
     )  # fmt: skip
 
 
+def _local_response_norm(
+    inputs: Arrays,
+    *,
+    CrossChannel: int,
+    LocalSize: int,
+    Alpha: float = 1e-4,
+    Beta: float = 0.75,
+    Bias: float = 1.0,
+) -> ForwardPass:
+    X = _exact(inputs["Input"])
+    axes = (1,) if CrossChannel else tuple(range(2, X.ndim))
+
+    def run(p: Mapping[str, Array]) -> Array:
+        return p["Input"] * (Bias + Alpha / LocalSize * forward.window_sums(p["Input"] ** 2, axes, LocalSize)) ** -Beta
+
+    return ForwardPass(run, {"Input": X}, {"Input": "OutputGradient"}, _exact(inputs["InputGradient"]))
+
+
 def _dml_slice(data: Array, _: Any, InputWindowOffsets: Any, InputWindowSizes: Any, InputWindowStrides: Any) -> Array:
     windows = zip(InputWindowOffsets, InputWindowSizes, strict=True)
     window = data[tuple(slice(offset, offset + size) for offset, size in windows)]
@@ -517,6 +535,7 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     "DmlBatchNormalizationGrad": _dml_batch_norm,
     "DmlBatchNormalizationTrainingGrad": _dml_batch_norm_training,
     **dict.fromkeys(("DmlActivationReluGrad", "DmlElementWiseClipGrad", "DmlElementWiseClipGrad1"), _dml_clip),
+    "DmlLocalResponseNormalizationGrad": _local_response_norm,
     "DmlSliceGrad": partial(
         _read, of=_dml_slice, upstream="InputGradient", output="OutputGradient", shape="OutputSizes"
     ),

@@ -26,6 +26,7 @@ from helpers.forward import (
     resize_matrix,
     taps,
     transposed_frame,
+    window_sums,
 )
 
 __all__ = ["FORMULAS", "central_differences", "directional_difference", "reference"]
@@ -366,6 +367,24 @@ def _dml_relu(Input: Array, InputGradient: Array) -> Gradients:
 
 def _dml_clip(Input: Array, InputGradient: Array, *, Min: float, Max: float) -> Gradients:
     return {"OutputGradient": np.where((Input <= Min) | (Input >= Max), 0.0, InputGradient)}
+
+
+def _local_response_norm(
+    Input: Array,
+    InputGradient: Array,
+    *,
+    CrossChannel: int,
+    LocalSize: int,
+    Alpha: float = 1e-4,
+    Beta: float = 0.75,
+    Bias: float = 1.0,
+) -> Gradients:
+    """By a matrix of each axis, whose rows are an element's window."""
+    axes = (1,) if CrossChannel else tuple(range(2, Input.ndim))
+    s = Bias + Alpha / LocalSize * window_sums(Input**2, axes, LocalSize)
+    others = InputGradient * Input * s ** (-Beta - 1)
+    total = window_sums(others, axes, LocalSize, turned=True)
+    return {"OutputGradient": InputGradient * s**-Beta - 2 * Alpha * Beta / LocalSize * Input * total}
 
 
 def _dml_slice(
@@ -1127,6 +1146,7 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "DmlElementWiseClipGrad": _dml_clip,
     "DmlElementWiseClipGrad1": _dml_clip,
     "DmlSliceGrad": _dml_slice,
+    "DmlLocalResponseNormalizationGrad": _local_response_norm,
     "SoftmaxGrad": partial(_softmax, over=_over_axes),
     "SoftmaxGrad_13": partial(_softmax, over=_over_axis, axis=-1),
     "LogSoftmaxGrad": partial(_log_softmax, over=_over_axes),
