@@ -162,7 +162,7 @@ def policy(change: Policy | PolicyFields | None = None, /, **fields: Unpack[Poli
     backward passes that are begun in the block.
 
     >>> with gradkern.policy(deterministic=True):
-    ...     gradkern.run("ConvGrad", dY, X, W)
+    ...     grads = gradkern.run("ConvGrad", dY, X, W)
     """
     base = effective(change)
     within = effective({**_as_dict(base), **fields}) if fields else base

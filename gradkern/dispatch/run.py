@@ -57,7 +57,8 @@ def run(
 
     Raises a GradkernError, before anything is computed or written, for a call outside the contract.
 
-    >>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1]).dW
+    >>> gradkern.run("ConvGrad", dY, X, W, pads=[1, 1, 1, 1]).dW.shape
+    (4, 4, 3, 3)
     """
     request = request_of(op, inputs, named, outputs, out, provider, policy, domain, version)
     plan, buffers, kind, out_buffers = _find(request, stream)
@@ -96,7 +97,8 @@ def prepare(
     The arrays given are read for their types, shapes and strides only.
 
     >>> plan = gradkern.prepare("LayerNormalizationGrad", dY, X, scale, mean, inv_std)
-    >>> plan.kernel, plan.scratch
+    >>> plan
+    <gradkern plan LayerNormalizationGrad on cpu: rows, ... bytes of scratch>
     >>> grads = plan(dY, X, scale, mean, inv_std)
     """
     return _find(request_of(op, inputs, named, outputs, out, provider, policy, domain, version), stream)[0]

@@ -36,6 +36,13 @@ STYLE = """
 .md-typeset td code { word-break: normal }
 .md-typeset div[style*="overflow-x"] { overflow-x: visible !important }  /* tables scroll by themselves here */
 """
+PACKAGES = ("gradkern", "gradkern.torch", "gradkern.jax", "gradkern.onnx")
+OWN_MEMBERS = {
+    "Acceleration": ("    options: {members: [undo]}",),
+    "Operator": ("    options: {members: false}",),
+    "Prepared": ("    options: {members: [__call__]}",),
+}
+"""Of classes with members that other modules of the package use: those that users do."""
 _LINK = re.compile(r"(!?)\[([^]\[]*(?:\[[^]]*\][^]\[]*)*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -50,7 +57,8 @@ def on_files(files: Any, config: Any) -> Any:
     for path in EXAMPLES:
         page = notebook_page(path) if path.suffix == ".ipynb" else example_page(path)
         files.append(File.generated(config, f"examples/{path.stem}.md", content=page))
-    files.append(File.generated(config, "api.md", content=reference()))
+    for package in PACKAGES:
+        files.append(File.generated(config, f"api/{package}.md", content="\n".join(reference(package))))
     files.append(File.generated(config, "wide.css", content=STYLE))
     for section in config.nav:
         for title, pages in section.items() if isinstance(section, dict) else ():
@@ -123,26 +131,16 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def reference() -> str:
-    """All public names of the packages, as their docstrings describe them."""
-    return "\n".join(
-        [
-            "# API reference",
-            "",
-            *_names("gradkern"),
-            *_names("gradkern.torch"),
-            *_names("gradkern.jax"),
-            *_names("gradkern.onnx"),
-        ]
-    )
-
-
-def _names(package: str) -> Iterator[str]:
-    yield from (f"## {package}", "")
+def reference(package: str) -> Iterator[str]:
+    """The public names of a package as their docstrings describe them: functions, classes, errors."""
+    yield from (f"# {package}", "")
     tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
     imports = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
     where = {(name.asname or name.name): f"{each.module}.{name.name}" for each in imports for name in each.names}
     public = next(
         each.value for each in tree.body if isinstance(each, ast.Assign) and ast.unparse(each).startswith("__all__")
     )
-    yield from (line for name in ast.literal_eval(public) if name in where for line in (f"::: {where[name]}", ""))
+    names = sorted(ast.literal_eval(public), key=lambda name: (name.endswith("Error"), name[0].isupper(), name.lower()))
+    for name in names:
+        if name in where:
+            yield from (f"::: {where[name]}", *OWN_MEMBERS.get(name, ()), "")
