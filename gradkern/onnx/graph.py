@@ -78,6 +78,10 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> Session:
     shapes = {each.name: _shape(each.type) for each in values}
     opsets = {onnx_domain(each.domain): each.version for each in proto.opset_import}
     nodes = [_resolved(each, opsets, types, shapes) for each in _sorted(proto.graph)]
+    for node in nodes:
+        if node.op == "Constant" and node.evaluator is not None:  # its array is the same in every run
+            arrays[node.outputs[0]] = cast(Any, node.evaluator.run(None, {}))[0]
+    nodes = [node for node in nodes if node.op != "Constant"]
     inputs = {each.name: each.type for each in proto.graph.input}
     outputs = tuple(each.name for each in proto.graph.output)
     return Session(Graph(tuple(nodes), inputs, outputs, arrays, types))

@@ -67,6 +67,7 @@ class Session:
         }
         self._on_device: dict[tuple[str, Any], Any] = {}
         self._last_use = {name: at for at, node in enumerate(graph.nodes) for name in (*node.outputs, *node.inputs)}
+        self._names = frozenset([*self.inputs, *graph.initializers, *self._last_use])
         self._ran: list[tuple[str, str]] = [self._planned(node) for node in graph.nodes]
 
     def run(
@@ -98,10 +99,9 @@ class Session:
         _check_sizes({name: (graph.inputs[name], value) for name, value in given.items()})
         device = self._device_of(given)
         wanted = self.outputs if outputs is None else tuple(outputs)
-        known = {*self.inputs, *self._initializers, *(name for node in graph.nodes for name in node.outputs)}
-        unknown = [name for name in wanted if name not in known]
+        unknown = [name for name in wanted if name not in self._names]
         if unknown:
-            raise ArgumentError(f"the graph has no value {unknown[0]!r}{nearest(unknown[0], known)}")
+            raise ArgumentError(f"the graph has no value {unknown[0]!r}{nearest(unknown[0], self._names)}")
         values = {**self._initializers, **given, "": None}
         kept = {*values, *wanted}
         live = Counter(storage(each) for value in values.values() for each in _arrays(value))
@@ -198,7 +198,7 @@ class Session:
                 continue
             arrays[each.name] = self._moved(name, value, device)
             last = self._last_use[name] == at and name not in kept and node.inputs.count(name) == 1
-            if last and live[storage(value)] == 1 and _dense(value):
+            if last and arrays[each.name] is value and live[storage(value)] == 1 and _dense(value):
                 free[each.name] = value
         wanted = [each.name for name, each in zip(node.outputs, operator.outputs, strict=False) if name]
         kinds = {each.name: each.type for each in operator.inputs}
@@ -244,10 +244,8 @@ class Session:
         return value
 
     def _device_of(self, given: Mapping[str, Any]) -> Any:
-        tensors = {name: each.device for name, value in given.items() for each in _arrays(value) if is_tensor(each)}
-        devices = dict.fromkeys(each for each in tensors.values() if each.type != "cpu") or dict.fromkeys(
-            tensors.values()
-        )
+        tensors = [each.device for value in given.values() for each in _arrays(value) if is_tensor(each)]
+        devices = dict.fromkeys(each for each in tensors if each.type != "cpu") or dict.fromkeys(tensors)
         if len(devices) > 1:
             raise DeviceError(f"the inputs are on {' and '.join(map(str, devices))}; expected one device")
         device = next(iter(devices), None)

@@ -236,6 +236,29 @@ def test_memory_is_reused_only_where_nobody_else_reads_it() -> None:
     assert why == ["", "in place: dX", "", "in place: dX"]  # of b and of p
 
 
+def test_constants_stay_what_they_are_where_a_node_could_write_over_them() -> None:
+    ones = onnx.numpy_helper.from_array(np.ones((2, 3), np.float32))
+    session = gradkern.onnx.load(
+        model(node("Constant", "", "one", value=ones), node("TanhGrad", "one x", "y", domain=MICROSOFT))
+    )
+    x = np.full((2, 3), 0.5, np.float32)
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run({"x": x})["y"], np.full((2, 3), 0.75, np.float32))
+
+
+@pytest.mark.torch
+def test_a_value_made_on_the_host_is_moved_to_where_the_node_is_computed() -> None:
+    import torch
+
+    one = helper.make_tensor("value", TensorProto.FLOAT, [1], [1.0])
+    made = node("Shape", "x", "size"), node("ConstantOfShape", "size", "one", value=one)
+    session = gradkern.onnx.load(model(*made, node("TanhGrad", "one x", "y", domain=MICROSOFT)))
+    found = session.run({"x": torch.full((2, 3), 0.5)})["y"]
+    assert isinstance(found, torch.Tensor)
+    assert found.tolist() == [[0.75] * 3] * 2
+    assert [each["by"] for each in session.report()] == ["torch", "onnx.reference", "gradkern"]
+
+
 def test_schemas_let_onnx_infer_the_types_of_a_training_graph() -> None:
     known = {(each.domain, each.name) for each in onnx.defs.get_all_schemas()}
     for schema in gradkern.onnx.schemas():
