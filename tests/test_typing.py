@@ -101,6 +101,16 @@ from gradkern.results import ConvGrad
 def tensors(dY: Tensor, X: Tensor, W: Tensor) -> Tensor:
     assert_type(gradkern.run("ConvGrad", dY, X, W), ConvGrad[Tensor])
     gradkern.run("ConvGrad", dY, X, W, outputs=["dX"], out={"dX": X}).dX.nope  # error
+    gradkern.torch.enable(["conv", "gelu"], devices=X.device.type, min_bytes={"conv": 0}, on_refusal="warn")
+    gradkern.torch.enable("conv2d")  # error
+    gradkern.torch.enable(on_refusal="ignore")  # error
+    gradkern.torch.enable(min_bytes={"convolution": 0})  # error
+    with gradkern.torch.enabled("gelu", plan="later"):  # error
+        gradkern.torch.tune(lambda: gradkern.torch.LayerNorm(64, eps=1e-6, autocast="input")(X), repeats=3)
+    gradkern.torch.BatchNorm2d(8, 1e-5, None, affine=False, activation="relu")
+    gradkern.torch.LayerNorm(64, esp=1e-6)  # error
+    gradkern.torch.BatchNorm2d("8")  # error
+    gradkern.torch.CrossEntropyLoss(zloss=1e-4)  # error
     return gradkern.run("ConvGrad", dY, X, W).dX.contiguous()
 """
 
