@@ -206,7 +206,7 @@ def _resolved(
             except GradkernError as error:
                 refused, node.reason = error, str(error)
         if entry is not None:
-            found = _by_table(node, entry, types, shapes) | found
+            found = _by_table(node, entry, types) | found
             node.entry = entry
         elif schema is not None:
             found = _by_onnx(node, proto, opsets, types) | found
@@ -280,15 +280,13 @@ def _check_count(node: Node, inputs: int, outputs: int) -> None:
         raise ArgumentError(f"{len(node.outputs)} outputs wanted; it has {outputs}")
 
 
-def _by_table(node: Node, entry: Entry, types: Mapping[str, str], shapes: Mapping[str, Any]) -> dict[str, str | None]:
+def _by_table(node: Node, entry: Entry, types: Mapping[str, str]) -> dict[str, str | None]:
     if not entry.accepts(len(node.inputs)):
         raise ArgumentError(f"it does not take {len(node.inputs)} inputs")
     unknown = sorted(node.attributes.keys() - entry.attributes)
     if unknown and "Grad" not in node.op:
         raise AttributeValueError(f"unknown attribute {unknown[0]}; it has {', '.join(sorted(entry.attributes))}")
     node.options = {name: value for name, value in node.attributes.items() if name not in unknown}
-    if "output_shape" in entry.attributes:
-        node.options["output_shape"] = _declared(node, shapes)
     if "to" in node.options:
         node.options["to"] = np.dtype(helper.tensor_dtype_to_np_dtype(node.options["to"])).name
     if isinstance(entry.result, str):

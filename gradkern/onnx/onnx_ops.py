@@ -129,31 +129,6 @@ def _cast(torch: Any, x: Any, *, to: int, saturate: int = 1) -> Any:
     return x.to(getattr(torch, np.dtype(helper.tensor_dtype_to_np_dtype(to)).name))
 
 
-def _max_pool(
-    torch: Any,
-    X: Any,
-    *,
-    kernel_shape: Sequence[int],
-    strides: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    dilations: Sequence[int] = (),
-    ceil_mode: int = 0,
-    storage_order: int = 0,
-    auto_pad: str = "NOTSET",
-) -> Any:
-    """PyTorch's has the same padding on both sides, and indices into a plane, where ONNX's are into the whole of X."""
-    rank, planes = X.ndim - 2, math.prod(X.shape[:2])
-    before, after = tuple(pads[:rank]), tuple(pads[rank:])
-    if before != after or storage_order or auto_pad != "NOTSET":
-        raise NotImplementedError("PyTorch pads both sides alike, and counts in row-major order")
-    pool = getattr(torch.nn.functional, f"max_pool{rank}d")
-    ones = (1,) * rank
-    places = tuple(kernel_shape), tuple(strides) or ones, before or 0, tuple(dilations) or ones
-    y, index = pool(X, *places, ceil_mode=bool(ceil_mode), return_indices=True)
-    offsets = torch.arange(planes, device=X.device).reshape(*X.shape[:2], *ones) * math.prod(X.shape[2:])
-    return y, index + offsets
-
-
 def _average_pool(
     torch: Any,
     X: Any,
@@ -194,7 +169,6 @@ _OTHERS: dict[str, tuple[Callable[..., Any], Sequence[int]]] = {
     "Identity": (lambda torch, x: x, ()),
     "LogSoftmax": (lambda torch, x, *, axis=-1: x.log_softmax(axis), ()),
     "Max": (lambda torch, *inputs: reduce(torch.maximum, inputs), ()),
-    "MaxPool": (_max_pool, ()),
     "Min": (lambda torch, *inputs: reduce(torch.minimum, inputs), ()),
     "Not": (lambda torch, x: ~x, ()),
     "Pow": (lambda torch, a, b: torch.pow(a, b).to(a.dtype), ()),

@@ -244,24 +244,6 @@ def IsAllFinite(xp: Any, *X: Any, isinf_only: int = 0, isnan_only: int = 0) -> A
     return ~xp.any(xp.stack([xp.any(bad(each)) for each in X]))
 
 
-# --- gradients of gathers, slices, pools ------------------------------------------------------------------------------
-
-
-def _scatter_add(target: Any, index: tuple[Any, ...], values: Any) -> None:
-    """target[index] += values, where an index that comes more than once counts as often."""
-    if isinstance(target, np.ndarray):
-        np.add.at(target, index, values)
-    else:
-        target.index_put_(index, values, accumulate=True)
-
-
-@operator(domain="")
-def MaxPoolGrad(xp: Any, dY: Any, Indices: Any, *, output_shape: Sequence[int]) -> Any:
-    dX = xp.zeros((dY.shape[0], *output_shape[1:]), dtype=dY.dtype, device=dY.device)
-    _scatter_add(xp.reshape(dX, (-1,)), (xp.reshape(Indices, (-1,)),), xp.reshape(dY, (-1,)))
-    return dX
-
-
 # --- accumulation and optimizers --------------------------------------------------------------------------------------
 
 
