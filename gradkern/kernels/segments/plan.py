@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda.device import Device, activate, check, in_turn
+from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, kernel_of, named
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
-from gradkern.cuda.scratch import scratch
 from gradkern.kernels.segments.config import (
     COUNT_ARGUMENTS,
     MOST,
@@ -28,7 +27,7 @@ from gradkern.kernels.segments.config import (
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
-__all__ = ["Keys", "SegmentsPlan", "segments_plan"]
+__all__ = ["Keys", "segments_plan"]
 
 _BLOCK = "gradkern.kernels.segments"
 _MOST_BLOCKS = 128  # of a pass of the sort: each block reads the counts of all
@@ -52,40 +51,9 @@ class Keys(NamedTuple):
     dropped: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentsPlan:
-    """Launches in turn, each with the places of its addresses among inputs, outputs and scratch memory.
-
-    offsets  of what is in scratch memory
-    cleared  bytes of the output that are set to zero first
-    """
-
-    kernel: str
-    scratch: int
-    launches: tuple[Launch, ...]
-    places: tuple[tuple[int, ...], ...]
-    offsets: tuple[int, ...]
-    device: Device
-    cleared: int
-
-    @property
-    def REPEATABLE(self) -> bool:
-        return not self.cleared
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        _, buffer = scratch(self.device, stream, self.scratch)
-        values = (*inputs, *outputs, *[buffer + offset for offset in self.offsets])
-        with in_turn:
-            if self.cleared:
-                with activate(self.device):
-                    check(driver.cuMemsetD8Async(outputs[0], 0, self.cleared, stream), "writing zeros")
-            for launch, places in zip(self.launches, self.places, strict=True):
-                launch([values[place] for place in places], stream)
-
-
 def segments_plan(
     call: Call, builder: str, source: str, keys: Keys, count: int, rows: int, columns: int
-) -> SegmentsPlan | EmptyPlan:
+) -> LaunchesPlan | EmptyPlan:
     """The plan of a call whose only output is made of `rows` rows of `columns` elements, perhaps for each of several
     arrays: a row is the sum of those rows of `source` whose keys are its number. `count` keys are made of the input
     `indices`. The output may be an input's own array: the sums are added to it.
@@ -194,11 +162,11 @@ class _Launches:
             self._add([what, types.data], builder, config, [types], grid, SUMS_ARGUMENTS, numbers, given)
         return config.name
 
-    def plan(self, name: str) -> SegmentsPlan:
+    def plan(self, name: str) -> LaunchesPlan:
         offsets, size = list[int](), 0
         for each in _OWN:
             offsets.append(size)
             size += round_up(self._bytes[each], 256)
         launches, places = zip(*self._made, strict=True)
         kernel = f"{operator_words(self._call.operator)}_{name}"
-        return SegmentsPlan(kernel, size, launches, places, tuple(offsets), self._device, self._cleared)
+        return LaunchesPlan(kernel, size, launches, places, tuple(offsets), self._device, self._cleared)

@@ -207,7 +207,9 @@ def test_variations_are_other_knobs_of_the_engine_the_nearest_first(tmp_path: Pa
 
 
 def test_what_cudnn_does_not_take_is_refused_with_its_words(tmp_path: Path) -> None:
+    behind = Geometry((1, 8, 9, 9), (8, 8, 2, 2), strides=(2, 2), pads_end=(-3, 0))
     refused = {
+        "no positions of X behind all windows": Case("dX", behind),
         "BAD_PARAM": Case("dX", Geometry((0, 8, 9, 9), (8, 8, 3, 3))),
         "1 to 3 spatial axes; these have 4": Case("dX", Geometry((1, 8, 5, 5, 5, 5), (8, 8, 1, 1, 1, 1))),
         "no dX of int32": Case("dX", Geometry((1, 8, 9, 9), (8, 8, 3, 3)), "int32"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import cycle, product
 from typing import NamedTuple
 
+import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
 from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from gradkern.call import Call
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan
-from gradkern.kernels.segments.plan import Keys, SegmentsPlan, segments_plan
+from gradkern.kernels.segments.plan import Keys, segments_plan
 from gradkern.ops.gather.keys import gather_of
 
 __all__ = ["plan"]
 
 
-def plan(call: Call) -> SegmentsPlan | EmptyPlan:
+def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     """The plan of one of the gradients on `call.device`."""
     gather = gather_of(call)
     keys = Keys(gather.sizes, gather.strides, gather.bounds, gather.steps, gather.dropped)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from gradkern.call import Call, Refusal
-from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of, named
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.cuda.scratch import scratch
 from gradkern.ops.local_response_norm import Windows
 from gradkern.ops.local_response_norm.cuda.kernel import ARGUMENTS
 from gradkern.strides import is_dense
@@ -22,23 +18,7 @@ __all__ = ["plan"]
 _THREADS, _ALIGNED = 256, 256
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
-    kernel: str
-    scratch: int
-    launches: tuple[Launch, Launch]
-    device: Device
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        (X, D), (terms, gradient) = inputs, self.launches
-        own = scratch(self.device, stream, self.scratch)[1]
-        others = own + self.scratch // 2
-        terms((X, D, own, others), stream)
-        gradient((X, own, others, *outputs), stream)
-
-
-def plan(call: Call) -> _Plan | EmptyPlan:
+def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     device, X, given = device_of(call), call.inputs["Input"], call.attributes
     if X.size == 0:
         return EmptyPlan("empty", 0, device, (0,))
@@ -75,4 +55,6 @@ def plan(call: Call) -> _Plan | EmptyPlan:
         )
         launches.append(Launch(kernel, grid, _THREADS, *named(ARGUMENTS, values, changing)))
     each = -(-X.size * ITEMSIZE[compute] // _ALIGNED) * _ALIGNED
-    return _Plan("windows", 2 * each, (launches[0], launches[1]), device)
+    data, upstream, result, own, others = range(5)
+    places = (data, upstream, own, others), (data, own, others, result)
+    return LaunchesPlan("windows", 2 * each, tuple(launches), places, (0, each), device)

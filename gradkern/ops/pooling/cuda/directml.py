@@ -1,15 +1,11 @@
-"""DirectML's gradients of pools on a GPU: that of max pooling by two launches."""
+"""DirectML's gradients of pools on a GPU: that of max pooling by two launches, the indices in scratch memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from gradkern.call import Call
-from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, LaunchPlan
+from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.cuda.scratch import scratch
 from gradkern.ops.pooling.cuda import average as averages
 from gradkern.ops.pooling.cuda import max as maxima
 from gradkern.ops.pooling.directml import average, maximum
@@ -17,24 +13,7 @@ from gradkern.ops.pooling.directml import average, maximum
 __all__ = ["plan"]
 
 
-@dataclass(frozen=True, slots=True)
-class _MaxPlan:
-    """The indices of the first launch are in scratch memory."""
-
-    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
-    kernel: str
-    scratch: int
-    launches: tuple[Launch, Launch]
-    device: Device
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        (X, dY), (forward, gradient) = inputs, self.launches
-        indices = scratch(self.device, stream, self.scratch)[1]
-        forward((X, indices), stream)
-        gradient((dY, indices, *outputs), stream)
-
-
-def plan(call: Call) -> LaunchPlan | EmptyPlan | _MaxPlan:
+def plan(call: Call) -> LaunchPlan | LaunchesPlan | EmptyPlan:
     if "Input" not in call.inputs:
         return averages.plan(average(call))
     first, second = maximum(call)
@@ -43,5 +22,6 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan | _MaxPlan:
         return gradient
     forward = maxima.plan(first)
     assert isinstance(forward, LaunchPlan)  # where there is a gradient to spread there are windows
-    launches = forward.launch, gradient.launch
-    return _MaxPlan(gradient.kernel, second.inputs["Indices"].nbytes, launches, device_of(call))
+    launches, X, dY, dX, indices = (forward.launch, gradient.launch), 0, 1, 2, 3
+    places = (X, indices), (dY, indices, dX)
+    return LaunchesPlan(gradient.kernel, second.inputs["Indices"].nbytes, launches, places, (0,), device_of(call))
