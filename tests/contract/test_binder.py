@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("provider")
         ("ConvGrd", " (did you mean ConvGrad or Conv?)"),
         ("convgrad", " (did you mean ConvGrad or Conv or ConvTransposeGrad?)"),
         ("BiasGeluGrad", " (did you mean BiasGeluGrad_dX or FastGeluGrad or GeluGrad?)"),
-        ("Pool", ""),
+        ("Zip", ""),
         (7, ""),
         (["ConvGrad"], " (did you mean ConvGrad?)"),
     ],

@@ -15,6 +15,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 import gradkern
 from gradkern.cli.sizes import wanted_of
+from gradkern.contract.schema import Operator
 from gradkern.cuda import launch
 from gradkern.cuda.device import Device
 from gradkern.cuda.dry_run import dry_run
@@ -47,6 +48,12 @@ def recorded() -> Iterator[list[Launched]]:
 sizes = st.one_of(st.integers(1, 40), st.integers(1, 1 << 17), st.sampled_from([1 << n for n in range(18)]))
 
 
+def attributes_of(operator: Operator, axes: dict[str, Any]) -> dict[str, Any]:
+    """Those that a call cannot do without."""
+    known: dict[str, Any] = {"input_size": axes.get("spatial"), "axis": 1}
+    return {key: known[key] for key, each in operator.attributes.items() if each.required or key == "input_size"}
+
+
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     """A call of up to 2^31 elements, and a GPU."""
@@ -57,12 +64,13 @@ def problems(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
         columns: Any = [second] if operator.axes["columns"].group else second
         axes: dict[str, Any] = {"rows": [min(first, (1 << 31) // second)], "columns": columns}
     else:
-        image = draw(st.sampled_from([[], [1], [7, 7], [56, 56], [3, 5, 7], [1025]]))
+        images = [[], [1], [7, 7], [56, 56], [3, 5, 7], [1025]]
+        image = draw(st.sampled_from([each for each in images if len(each) >= operator.axes["spatial"].least]))
         axes = {"N": min(first, 1 << 10), "C": min(second, 1 << 12), "spatial": image}
     types = draw(st.sampled_from(operator.combinations))
-    return {"op": name, "axes": axes, "types": dict(types), "policy": {"search": "default"}}, draw(
-        st.sampled_from([*GPUS])
-    )
+    problem = {"op": name, "axes": axes, "types": dict(types), "policy": {"search": "default"}}
+    problem["attributes"] = attributes_of(operator, axes)
+    return problem, draw(st.sampled_from([*GPUS]))
 
 
 def require_fit(launched: Launched, device: Device) -> None:
@@ -135,8 +143,7 @@ def test_few_kernels_serve_all_widths(name: str) -> None:
     for columns in widths:
         axes = {"rows": [8192], "columns": [columns] if operator.axes["columns"].group else columns}
         with dry_run(device_named("H100, H200")) as dry:
-            wanted_of({"op": name, "axes": axes, "types": dict(types), "policy": {"search": "default"}}).dry_plan(
-                "cuda"
-            )
+            wanted = {"op": name, "axes": axes, "types": dict(types), "attributes": attributes_of(operator, axes)}
+            wanted_of({**wanted, "policy": {"search": "default"}}).dry_plan("cuda")
         specs |= dry.specs.keys()
     assert len(specs) <= len(widths) // 3
