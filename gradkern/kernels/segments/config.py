@@ -29,7 +29,7 @@ SUMS_ARGUMENTS = (
     "column_blocks", "items", "item_blocks", "all_rows", "tile",
 )  # fmt: skip
 _VECTOR = 16  # bytes of one access, at most
-_LEAST_PIECE = 64
+_LEAST_PIECE = 32
 _LEAST_BITS, _MOST_BITS = 8, 10
 
 
@@ -122,7 +122,7 @@ class SumsConfig:
 
     @property
     def shared_bytes(self) -> int:
-        return 4 * self.threads  # which rows of a tile have a sum
+        return 32 * self.threads  # a vector of sums of each; or which rows of a tile have a sum
 
 
 def sort_config(rows: int) -> tuple[SortConfig, int]:
@@ -143,9 +143,11 @@ def sums_config(data: str, columns: int, alignment: int) -> SumsConfig:
     return SumsConfig(width, lanes)
 
 
-def piece_of(count: int) -> int:
-    """Rows of a piece of the sorted list, so that there are no more pieces than rows of a piece: a power of 2."""
+def piece_of(count: int, groups: int) -> int:
+    """Rows of a piece of the sorted list, a power of 2: a group of threads adds up a piece, and `groups` of them the
+    parts of a sum that is in all pieces. Neither takes longer than the other.
+    """
     piece = _LEAST_PIECE
-    while piece * piece < count:
+    while piece * piece * groups < count:
         piece *= 2
     return piece

@@ -157,8 +157,8 @@ def build_sums(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
 
 
 def build_parts(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
-    """The kernel that adds up the parts of sums over several pieces, of the same arguments: each is the work of the
-    piece in which it begins.
+    """The kernel that adds up the parts of sums over several pieces, of the same arguments. A block has the sum that
+    begins in its item's piece and goes on: its groups take parts in turn, and the first adds up what they have.
     """
     WIDTH, LANES, GROUPS, UNROLL = config.width, config.lanes, config.groups, config.unroll
     SHIFT = LANES.bit_length() - 1
@@ -166,46 +166,59 @@ def build_parts(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
     ITEM, PART = ITEMSIZE[types.data], ITEMSIZE[types.compute]
     load_key = key_loader(types.long)
     load, store = i.loader("global", types.compute, WIDTH), _store_row(config, types)
+    load_shared, store_shared = i.loader("shared", types.compute, WIDTH), i.storer("shared", types.compute, WIDTH)
 
     def kernel(
         keys: int, positions: int, source: int, target: int, heads: int, tails: int, count: int, piece: int,
         pieces: int, rows: int, columns: int, column_blocks: int, items: int, item_blocks: int, all_rows: int,
         tile: int,
     ) -> None:  # fmt: skip
-        thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+        thread, item = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
         group, lane = thread >> SHIFT, thread & (LANES - 1)
-        item = int32(block * GROUPS + group)
         rest = i.quotient(item, int32(column_blocks))
         column = int64((item - rest * int32(column_blocks)) * LANES + lane) * WIDTH
         batch = i.quotient(rest, int32(pieces))
         number = int32(rest - batch * int32(pieces))
         begin = int32(number * int32(piece))
         end = int32(begin + int32(piece))
-        if item < items and column < columns and end < count:
+        current, begins_here = int64(-1), False
+        if end < count:
             current = load_key(keys, end - 1)
             begins_here = current < rows and load_key(keys, end) == current
-            if begin > 0 and begins_here:
-                begins_here = load_key(keys, begin - 1) != current
-            if begins_here:
-                part = (int64(rest) * columns + column) * PART
-                sums = cuda.local.array(WIDTH, FLOAT)
-                load(sums, tails + part)
+        if begin > 0 and begins_here:
+            begins_here = load_key(keys, begin - 1) != current
+        if begins_here:  # or not, for the whole block
+            sums, one = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+            for e in range(WIDTH):
+                sums[e] = FLOAT(0)
+            if column < columns:
                 x, found = cuda.local.array(UNROLL * WIDTH, FLOAT), cuda.local.array(UNROLL, int64)
-                one = cuda.local.array(WIDTH, FLOAT)
-                goes_on = True
+                goes_on, first = True, int32(number + 1 + group)
                 while goes_on:
                     for u in range(UNROLL):  # pieces behind the last repeat the last
-                        n = min(int32(number + 1 + u), int32(int32(pieces) - 1))
+                        n = min(int32(first + u * GROUPS), int32(int32(pieces) - 1))
                         found[u] = load_key(keys, n * int32(piece))
                         load(one, heads + (int64(batch * int32(pieces) + n) * columns + column) * PART)
                         for e in range(WIDTH):
                             x[u * WIDTH + e] = one[e]
                     for u in range(UNROLL):
-                        goes_on = goes_on and number + 1 + u < pieces and found[u] == current
+                        goes_on = goes_on and first + u * GROUPS < pieces and found[u] == current
                         if goes_on:
                             for e in range(WIDTH):
                                 sums[e] += x[u * WIDTH + e]
-                    number = int32(number + UNROLL)
+                    first = int32(first + UNROLL * GROUPS)
+            if GROUPS > 1:
+                store_shared(i.shared_memory() + int32(thread * (WIDTH * PART)), sums)
+                wait_for_block()
+            if group == 0 and column < columns:
+                if GROUPS > 1:
+                    for each in range(1, GROUPS):
+                        load_shared(one, i.shared_memory() + int32((each * LANES + lane) * (WIDTH * PART)))
+                        for e in range(WIDTH):
+                            sums[e] += one[e]
+                load(one, tails + (int64(rest) * columns + column) * PART)
+                for e in range(WIDTH):
+                    sums[e] += one[e]
                 store(target + ((int64(batch) * rows + current) * columns + column) * ITEM, sums)
 
     return kernel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from gradkern.call import Call, Refusal
@@ -24,8 +23,6 @@ from gradkern.kernels.segments.config import (
     sort_config,
     sums_config,
 )
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["Keys", "segments_plan"]
 
@@ -134,7 +131,7 @@ class _Launches:
         config = sums_config(types.data, columns, alignment)
         all_rows = self._call.outputs[target].size // columns
         row = columns * ITEMSIZE[types.data]
-        piece = piece_of(self._count)
+        piece = piece_of(self._count, config.groups)
         pieces = -(-self._count // piece)
         column_blocks = -(-columns // (config.lanes * config.width))
         items = all_rows // rows * pieces * column_blocks
@@ -156,7 +153,7 @@ class _Launches:
         keys, positions = self._sorted
         given = {"keys": keys, "positions": positions, "source": source, "target": target}
         given |= {"heads": "heads", "tails": "tails"}
-        steps = [("sums", item_blocks + zero_blocks)] + [("parts", item_blocks)] * (pieces > 1)
+        steps = [("sums", item_blocks + zero_blocks)] + [("parts", items)] * (pieces > 1)
         for what, grid in steps:
             builder = f"{_BLOCK}.kernel:build_{what}"
             self._add([what, types.data], builder, config, [types], grid, SUMS_ARGUMENTS, numbers, given)

@@ -19,6 +19,7 @@ from gradkern.arrays.view import view
 from gradkern.call import Call
 from gradkern.contract.check import check as checked
 from gradkern.contract.request import Views, request_of
+from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.segments import config as configs
@@ -56,19 +57,23 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[Guarded]:
     changes: dict[str, Any] = {
         "sort_config": sort_config,
         "sums_config": sums_config,
-        "piece_of": lambda count: 4,
+        "piece_of": lambda count, groups: 4,
         "_ZEROS": 256,
         "_WIDE": 16,
-        "scratch": scratch,
         "kernel_of": kernel_of,
         "Launch": Launch,
         "device_of": lambda call: Device(0, (9, 0), 132, 232448),
+    }
+    of_launches: dict[str, Any] = {
+        "scratch": scratch,
         "activate": lambda device: np.errstate(),
         "driver": SimpleNamespace(cuMemsetD8Async=clear),
         "check": lambda status, what: None,
     }
     for name, value in changes.items():
         monkeypatch.setattr(segments, name, value)
+    for name, value in of_launches.items():
+        monkeypatch.setattr(launches_plan, name, value)
     return held
 
 
