@@ -201,32 +201,42 @@ def _reduce_columns(
 
 @numba.njit(**REORDERED)
 def _apply_to_some(
-    D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, target: Any,
-    channel_offsets: Any, reduced_offsets: Any, count: float, first_channel: int, last_channel: int,
+    D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, residual: Any, target: Any,
+    channel_offsets: Any, reduced_offsets: Any, count: Any, first_channel: int, last_channel: int,
     first: int, last: int, begin: int, end: int,
 ) -> None:  # fmt: skip
-    """dX of one task, with the statistics of the batch."""
+    """dX of one task, with the statistics of the batch: scale r (D - bias_sum/m - (X - mean) r scale_sum/m). Without
+    `count` the sums are a level and a slope, which a group's channels have in common, and dX is
+    r (scale D - level - (X - mean) slope), plus the residual.
+    """
     for index in range(first, last):
         for channel in range(first_channel, last_channel):
             offset = channel_offsets[channel] + reduced_offsets[index]
-            # dX = scale r (D - bias_sum/m - (X - mean) r scale_sum/m)
             mu = load(mean, channel)
             r = load(inv_std, channel)
             gain = load(scale, channel) * r
-            level = real(D, bias_sum[channel] / count)
-            slope = real(D, r * (scale_sum[channel] / count))
-            for at in range(offset + begin, offset + end):
-                store(target, at, _gradient(load(D, at), load(X, at), gain, level, mu, slope))
+            if count is None:
+                factor, level, slope = load(scale, channel), load(bias_sum, channel), load(scale_sum, channel)
+                for at in range(offset + begin, offset + end):
+                    value = _gradient(factor * load(D, at), load(X, at), r, level, mu, slope)
+                    if residual is not None:
+                        value += load(residual, at)
+                    store(target, at, value)
+            else:
+                level = real(D, bias_sum[channel] / count)
+                slope = real(D, r * (scale_sum[channel] / count))
+                for at in range(offset + begin, offset + end):
+                    store(target, at, _gradient(load(D, at), load(X, at), gain, level, mu, slope))
 
 
 @kernel
 def _apply_to_planes(
-    queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, dX: Any,
-    channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
-    run_per_task: int, repeats: int, count: float, summing: Any,
+    queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, residual: Any,
+    dX: Any, channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
+    run_per_task: int, repeats: int, count: Any, summing: Any,
 ) -> None:  # fmt: skip
-    """dX, with the statistics of the batch. Unless `summing` is None, tasks have whole channels, and write their sums
-    first: dX is computed while the cache holds the data.
+    """dX, with the statistics of the batch, plus the residual unless that is None. Unless `summing` is None, tasks have
+    whole channels, and write their sums first: dX is computed while the cache holds the data.
     """
     target = destination(dX, D, X)
     blocks = 0 if summing is None else channels_per_task
@@ -242,7 +252,7 @@ def _apply_to_planes(
                 channel_offsets, reduced_offsets, 0, first_channel, last_channel, first, last, begin, end,
             )  # fmt: skip
         _apply_to_some(
-            D, X, scale, mean, inv_std, scale_sum, bias_sum, target, channel_offsets, reduced_offsets, count,
+            D, X, scale, mean, inv_std, scale_sum, bias_sum, residual, target, channel_offsets, reduced_offsets, count,
             first_channel, last_channel, first, last, begin, end,
         )  # fmt: skip
         task = take(queue)
@@ -250,9 +260,9 @@ def _apply_to_planes(
 
 @kernel
 def _apply_to_columns(
-    queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, dX: Any,
-    channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
-    run_per_task: int, repeats: int, count: float, summing: Any,
+    queue: Any, D: Any, X: Any, scale: Any, mean: Any, inv_std: Any, scale_sum: Any, bias_sum: Any, residual: Any,
+    dX: Any, channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
+    run_per_task: int, repeats: int, count: Any, summing: Any,
 ) -> None:  # fmt: skip
     """The same for columns; `summing` is None."""
     target = destination(dX, D, X)
@@ -264,19 +274,29 @@ def _apply_to_columns(
         )
         columns = width // repeats
         mu, gain, level, slope = zeros(D, width), zeros(D, width), zeros(D, width), zeros(D, width)
+        factor = zeros(D, width)
         for column in range(width):
             channel = channel_index * length + begin + column % columns
             mu[column] = load(mean, channel)
             r = load(inv_std, channel)
-            gain[column] = load(scale, channel) * r
-            level[column] = bias_sum[channel] / count
-            slope[column] = r * (scale_sum[channel] / count)
+            if count is None:
+                factor[column], gain[column] = load(scale, channel), r
+                level[column], slope[column] = load(bias_sum, channel), load(scale_sum, channel)
+            else:
+                gain[column] = load(scale, channel) * r
+                level[column] = bias_sum[channel] / count
+                slope[column] = r * (scale_sum[channel] / count)
         for index in range(first, last):
             offset = channel_offsets[channel_index] + reduced_offsets[index] + begin
             for column in range(min(width, D.size - offset)):
-                d = load(D, offset + column) - load(level, column)
+                d = load(D, offset + column)
+                if count is None:
+                    d *= load(factor, column)
                 x = load(X, offset + column) - load(mu, column)
-                store(target, offset + column, load(gain, column) * (d - x * load(slope, column)))
+                value = load(gain, column) * ((d - load(level, column)) - x * load(slope, column))
+                if residual is not None:
+                    value += load(residual, offset + column)
+                store(target, offset + column, value)
         task = take(queue)
 
 
@@ -325,19 +345,38 @@ class Apply:
     """The second pass, with the statistics of the batch: dX from D, X and both sums in float64.
 
     summing: the sums are written, not read, in the same pass; of runs of whole channels.
+    numbers: Numba's type of a level and a slope in place of the sums, see `_apply_to_some`; residual: that of an array
+    that is added, or none.
     """
 
-    def __init__(self, runs: Runs, inputs: Sequence[Any], dX: Any, summing: bool = False) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        inputs: Sequence[Any],
+        dX: Any,
+        summing: bool = False,
+        numbers: Any = None,
+        residual: Any = types.none,
+    ) -> None:
         self._runs = runs
         self._tasks = math.prod(runs.parts)
         self._summing = True if summing else None
         self._compiled = (_apply_to_columns if runs.columns else _apply_to_planes)(
-            QUEUE, *inputs, PARTIAL, PARTIAL, dX, *RUNS_TYPES, types.float64, types.boolean if summing else types.none
-        )
+            QUEUE, *inputs, *(numbers or PARTIAL,) * 2, residual, dX, *RUNS_TYPES,
+            types.none if numbers else types.float64, types.boolean if summing else types.none,
+        )  # fmt: skip
 
     def __call__(
-        self, arrays: Sequence[np.ndarray], totals: Sequence[np.ndarray | None], dX: Any, count: float
+        self,
+        arrays: Sequence[np.ndarray],
+        totals: Sequence[np.ndarray | None],
+        dX: Any,
+        count: float | None,
+        residual: np.ndarray | None = None,
     ) -> None:
-        """arrays: D, X, scale, mean, inverse standard deviation; count: elements of each channel the sums are over."""
-        arguments = (*arrays, *totals, dX, *self._runs.arguments, float(count), self._summing)
+        """arrays: D, X, scale, mean, inverse standard deviation; totals: of scale and bias, or slope and level; count:
+        elements of each channel the sums are over.
+        """
+        count = None if count is None else float(count)
+        arguments = (*arrays, *totals, residual, dX, *self._runs.arguments, count, self._summing)
         threads.run(self._compiled, self._tasks, arrays[0].nbytes * 3, *arguments)

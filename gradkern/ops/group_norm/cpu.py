@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 
 from gradkern.call import Call
-from gradkern.cpu import threads
-from gradkern.cpu.batch_norm import Reduce
+from gradkern.cpu.batch_norm import Apply, Reduce
 from gradkern.cpu.batch_norm_elements import Elements
-from gradkern.cpu.compile import AS_WRITTEN, kernel
-from gradkern.cpu.element_types import arithmetic, array_type, destination, load, store, zeros
+from gradkern.cpu.element_types import arithmetic, array_type
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
-from gradkern.cpu.runs import RUNS_TYPES, column_task, plane_task
-from gradkern.cpu.threads import QUEUE, take
 from gradkern.ops.group_norm import activation_of
 from gradkern.ops.group_norm.cpu_channels import Channels, Wide, empty_plan, gain_and_bias, wide
 
@@ -25,72 +19,6 @@ __all__ = ["plan"]
 
 _FLOAT64 = np.dtype(np.float64)
 _SUMS = ("dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad")
-_NUMBERS = ("scale", "mean", "inv_std", "level", "slope")
-
-
-@numba.njit(**AS_WRITTEN)
-def _gradient(d: float, x: float, gain: float, mu: float, r: float, level: float, slope: float) -> float:
-    """slope: the second sum's mean, times r."""
-    return r * ((gain * d - level) - (x - mu) * slope)
-
-
-@kernel
-def _planes(
-    queue: Any, D: Any, X: Any, residual: Any, dX: Any, scale: Any, mean: Any, inv_std: Any, levels: Any, slopes: Any,
-    channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
-    run_per_task: int, repeats: int,
-) -> None:  # fmt: skip
-    """dX of runs of elements of one channel; see runs. residual may be None."""
-    target = destination(dX, D, X)
-    task = take(queue)
-    while task >= 0:
-        _, first_channel, last_channel, first, last, begin, end = plane_task(
-            task, channel_offsets.size, reduced_offsets.size, length, channels_per_task, reduced_per_task, run_per_task
-        )
-        for index in range(first, last):
-            for channel in range(first_channel, last_channel):
-                offset = channel_offsets[channel] + reduced_offsets[index]
-                gain, mu, r = load(scale, channel), load(mean, channel), load(inv_std, channel)
-                level, slope = load(levels, channel), load(slopes, channel)
-                for at in range(offset + begin, offset + end):
-                    value = _gradient(load(D, at), load(X, at), gain, mu, r, level, slope)
-                    if residual is not None:
-                        value += load(residual, at)
-                    store(target, at, value)
-        task = take(queue)
-
-
-@kernel
-def _columns(
-    queue: Any, D: Any, X: Any, residual: Any, dX: Any, scale: Any, mean: Any, inv_std: Any, levels: Any, slopes: Any,
-    channel_offsets: Any, reduced_offsets: Any, length: int, channels_per_task: int, reduced_per_task: int,
-    run_per_task: int, repeats: int,
-) -> None:  # fmt: skip
-    """The same for columns, each its own channel."""
-    target = destination(dX, D, X)
-    task = take(queue)
-    while task >= 0:
-        _, channel_index, first, last, begin, width = column_task(
-            task, channel_offsets.size, reduced_offsets.size, length, reduced_per_task, run_per_task
-        )
-        columns = width // repeats
-        gain, mu, r, level, slope = zeros(X, width), zeros(X, width), zeros(X, width), zeros(X, width), zeros(X, width)
-        for column in range(width):
-            channel = channel_index * length + begin + column % columns
-            gain[column], mu[column], r[column] = load(scale, channel), load(mean, channel), load(inv_std, channel)
-            level[column], slope[column] = load(levels, channel), load(slopes, channel)
-        for index in range(first, last):
-            offset = channel_offsets[channel_index] + reduced_offsets[index] + begin
-            for column in range(min(width, D.size - offset)):
-                at = offset + column
-                value = _gradient(
-                    load(D, at), load(X, at), load(gain, column), load(mu, column), load(r, column),
-                    load(level, column), load(slope, column),
-                )  # fmt: skip
-                if residual is not None:
-                    value += load(residual, at)
-                store(target, at, value)
-        task = take(queue)
 
 
 def plan(call: Call) -> FlatPlan:
@@ -109,10 +37,9 @@ def plan(call: Call) -> FlatPlan:
     reduce = Reduce(runs, read, types.none, (_FLOAT64, _FLOAT64))
     apply = None
     if "dX" in call.outputs:
-        arrays = (D_type, argument_type(call, "X"), argument_type(call, "residual_grad"))
-        dX_type = argument_type(call, "dX", over, channels.order)
-        apply = (_columns if runs.columns else _planes)(QUEUE, *arrays, dX_type, *(number,) * 5, *RUNS_TYPES)
-    tasks, nbytes = prod(runs.parts), 3 * X.nbytes
+        arrays = (D_type, argument_type(call, "X"), number, number, number)
+        dX_type, residual_type = argument_type(call, "dX", over, channels.order), argument_type(call, "residual_grad")
+        apply = Apply(runs, arrays, dX_type, numbers=number, residual=residual_type)
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
         given = dict(zip(call.inputs, read, strict=True))
@@ -140,9 +67,9 @@ def plan(call: Call) -> FlatPlan:
                     channels.of_groups(numbers["scale"] * each) / channels.count for each in (P, Q)
                 )
                 numbers["slope"] *= numbers["inv_std"]
-                flat = [channels.flat(numbers[name]) for name in _NUMBERS]
-                residual = given.get("residual_grad")
-                threads.run(apply, tasks, nbytes, *arrays, residual, dX, *flat, *runs.arguments)
+                named |= {name: channels.flat(numbers[name]) for name in ("scale", "level", "slope")}
+                read_again = *arrays, named["scale"], named["mean"], named["inv_std"]
+                apply(read_again, (named["slope"], named["level"]), dX, None, given.get("residual_grad"))
 
     return FlatPlan(
         call,
