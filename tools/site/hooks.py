@@ -43,6 +43,19 @@ OWN_MEMBERS = {
     "Prepared": ("    options: {members: [__call__]}",),
 }
 """Of classes with members that other modules of the package use: those that users do."""
+SPELLED = {
+    "cupy": "CuPy",
+    "face": "Face",
+    "jax": "JAX",
+    "numpy": "NumPy",
+    "onnx": "ONNX",
+    "pytorch": "PyTorch",
+    "timm": "timm",
+    "torch": "torch",
+    "trainer": "Trainer",
+    "unet": "UNet",
+}
+"""In titles of examples, words that are not written as file names are."""
 _LINK = re.compile(r"(!?)\[([^]\[]*(?:\[[^]]*\][^]\[]*)*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -110,7 +123,8 @@ def example_page(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     title, _, rest = (ast.get_docstring(ast.parse(text)) or path.stem).partition("\n")
     code = text[text.index('"""', 3) + 3 :].strip()
-    name = path.stem.replace("_", " ").capitalize()
+    words = [SPELLED.get(word, word) for word in path.stem.split("_")]
+    name = " ".join(words if words[0] in SPELLED.values() else [words[0].capitalize(), *words[1:]])
     return f"# {name}\n\n{title}\n\n```text\n{rest.strip()}\n```\n\n```python\n{code}\n```\n"
 
 
