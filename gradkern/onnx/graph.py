@@ -205,7 +205,7 @@ def _resolved(
                 node.operator = operator
             except GradkernError as error:
                 refused, node.reason = error, str(error)
-        if entry is not None:
+        if entry is not None and (schema is None or node.attributes.keys() <= entry.attributes):
             found = _by_table(node, entry, types) | found
             node.entry = entry
         elif schema is not None:

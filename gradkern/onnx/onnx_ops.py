@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from gradkern.onnx.table import Entry, Table
-from gradkern.onnx.training_ops import dropped
 
 __all__ = ["ONNX"]
 
@@ -155,7 +154,6 @@ _OTHERS: dict[str, tuple[Callable[..., Any], Sequence[int]]] = {
     "Clip": (lambda torch, x, low=None, high=None: x.clamp(*(each and each.item() for each in (low, high))), (1, 2)),
     "Concat": (lambda torch, *inputs, axis: torch.cat(inputs, axis), ()),
     "Div": (lambda torch, a, b: a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc"), ()),
-    "Dropout": (lambda torch, x, ratio=None, mode=None, *, seed=None: dropped(torch, x, ratio, mode, seed), (1, 2)),
     "Expand": (lambda torch, x, shape: x.expand(np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist()))), (1,)),
     "Flatten": (lambda torch, x, *, axis=1: x.reshape(math.prod(x.shape[:axis]), -1), ()),
     "Gather": (_gather, ()),

@@ -117,7 +117,6 @@ def _of_registry(name: str, domain: str, operator: Operator) -> type[OpRun]:
 
 def _of_table(name: str, domain: str, entry: Entry) -> type[OpRun]:
     def compute(self: Any, *inputs: Any, **attributes: Any) -> tuple[Any, ...]:
-        found = entry.function(namespace(inputs), *inputs, **attributes)
-        return _results(self.onnx_node, found if isinstance(found, tuple) else (found,))
+        return _results(self.onnx_node, entry.compute(namespace(inputs), inputs, attributes))
 
     return cast("type[OpRun]", type(name, (OpRun,), {"op_domain": domain, "_run": compute}))

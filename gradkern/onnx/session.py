@@ -180,8 +180,7 @@ class Session:
             for at, (name, value) in enumerate(zip(node.inputs, given, strict=True))
         ]
         moving = tuple(each for at, each in enumerate(arguments) if at not in entry.host)
-        results = entry.function(namespace(moving or tuple(arguments)), *arguments, **options)
-        return results if isinstance(results, tuple) else (results,)
+        return entry.compute(namespace(moving or tuple(arguments)), arguments, options)
 
     def _by_registry(
         self, at: int, node: Node, given: list[Any], device: Any, kept: set[str], live: Counter[int]

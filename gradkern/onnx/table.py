@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 __all__ = ["Entry", "Table"]
 
@@ -25,6 +27,15 @@ class Entry:
     host: frozenset[int] = frozenset()
     writes: tuple[int, ...] = ()
     result: int | str | None = 0
+
+    def compute(self, xp: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The outputs."""
+        found = self.function(xp, *inputs, **attributes)
+        outputs = found if isinstance(found, tuple) else (found,)
+        like = inputs[self.result] if isinstance(self.result, int) else None
+        if isinstance(like, np.ndarray) and like.dtype.kind == "V":  # to NumPy, bfloat16 times a number is float32
+            return tuple(each.astype(like.dtype) if each.dtype.kind == "f" else each for each in outputs)
+        return outputs
 
     @property
     def attributes(self) -> frozenset[str]:

@@ -16,7 +16,7 @@ import numpy as np
 import gradkern
 from gradkern.onnx.table import Table
 
-__all__ = ["TRAINING", "dropped"]
+__all__ = ["TRAINING"]
 
 TRAINING = Table()
 operator = TRAINING.operator
@@ -118,7 +118,13 @@ def MixedPrecisionScale(xp: Any, S: Any, *X: Any, to: str, fuse_outputs: int = 0
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def dropped(xp: Any, x: Any, ratio: Any, training: Any, seed: int | None) -> tuple[Any, Any]:
+@operator(domain="", host=(1, 2))
+def Dropout(xp: Any, data: Any, ratio: Any = None, training: Any = None, *, seed: int | None = None) -> Any:
+    """ONNX's own: onnx.reference gives float32 for any type."""
+    return _dropped(xp, data, ratio, training, seed)
+
+
+def _dropped(xp: Any, x: Any, ratio: Any, training: Any, seed: int | None) -> tuple[Any, Any]:
     """Dropout of x and its mask. Another seed, or none, gives another mask, and no library gives another's."""
     rate = _number(ratio, 0.5)
     if not _number(training, False) or rate == 0:
@@ -142,13 +148,13 @@ def _bits(xp: Any, mask: Any) -> Any:
 @operator(host=(3, 4))
 def BiasDropout(xp: Any, data: Any, bias: Any, residual: Any = None, ratio: Any = None, training: Any = None, *,
                 seed: int | None = None) -> Any:  # fmt: skip
-    y, mask = dropped(xp, data + bias, ratio, training, seed)
+    y, mask = _dropped(xp, data + bias, ratio, training, seed)
     return y if residual is None else y + residual, mask
 
 
 @operator(host=(1, 2))
 def BitmaskDropout(xp: Any, data: Any, ratio: Any = None, training: Any = None, *, seed: int | None = None) -> Any:
-    y, mask = dropped(xp, data, ratio, training, seed)
+    y, mask = _dropped(xp, data, ratio, training, seed)
     return y, _bits(xp, mask)
 
 
@@ -167,7 +173,7 @@ def BiasSoftmaxDropout(xp: Any, data: Any, bias: Any, ratio: Any = None, *, axis
     rows = xp.reshape(data + bias, (math.prod(data.shape[:axis]), -1))
     e = xp.exp(rows - xp.max(rows, axis=1, keepdims=True))
     softmax = xp.reshape(e / xp.sum(e, axis=1, keepdims=True), data.shape)
-    return *dropped(xp, softmax, ratio, True, seed), softmax
+    return *_dropped(xp, softmax, ratio, True, seed), softmax
 
 
 # --- shapes and sums --------------------------------------------------------------------------------------------------

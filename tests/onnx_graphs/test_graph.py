@@ -259,6 +259,25 @@ def test_a_value_made_on_the_host_is_moved_to_where_the_node_is_computed() -> No
     assert [each["by"] for each in session.report()] == ["torch", "onnx.reference", "gradkern"]
 
 
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_types_of_16_bits_stay_what_they_are(kind: int) -> None:
+    """In NumPy a bfloat16 times a number is float32, and so is a dropout by onnx.reference."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    data = {"w": np.eye(3).astype(dtype), "ratio": np.array(0.5, np.float32), "training": np.array(True)}
+    nodes = [
+        node("FusedMatMul", "x w", "a", domain=MICROSOFT, alpha=0.5),
+        node("Dropout", "a ratio training", "d mask"),
+        node("DropoutGrad", "d mask ratio", "y", domain=MICROSOFT),
+    ]
+    session = gradkern.onnx.load(
+        model(*nodes, kind=kind, data=[onnx.numpy_helper.from_array(each, name) for name, each in data.items()])
+    )
+    x = np.ones((4, 3), dtype)
+    found = session.run({"x": x}, outputs=["a", "d", "mask", "y"])
+    assert {found[name].dtype for name in ("a", "d", "y")} == {dtype}
+    np.testing.assert_array_equal(found["y"].astype(np.float32), 2 * found["mask"])
+
+
 def test_schemas_let_onnx_infer_the_types_of_a_training_graph() -> None:
     known = {(each.domain, each.name) for each in onnx.defs.get_all_schemas()}
     for schema in gradkern.onnx.schemas():
