@@ -5,9 +5,12 @@ It finds kernels that are wrong on this GPU, not the last digits of right ones.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -30,30 +33,40 @@ _POLICY = {"search": "default", "allow_tf32": False}  # no search, and no search
 _TYPES = ("float32", "bfloat16", "float16")
 
 
-def check_kernels(provider: str = "cuda", reference: str = "cpu", seconds: float = SECONDS) -> Iterator[Check]:
+def check_kernels(
+    provider: str = "cuda", reference: str = "cpu", seconds: float = SECONDS, pool: Executor | None = None
+) -> Iterator[Check]:
     """Compare providers on small calls of all operators that both have: one of each in float32 first, then other types,
-    then other sizes, until the time is over.
+    then other sizes, until the time is over. The reference is computed by the pool, by default by several processes:
+    most of its time is compilation.
     """
     end = time.perf_counter() + seconds
     tried, refused, left = 0, 0, 0
     operators: set[str] = set()
-    for calls in _rounds(provider, reference):
-        if time.perf_counter() < end:
-            device = providers.PROVIDERS[provider].first_device
-            compile_ahead((provider, device, partial(each.dry_plan, provider)) for each in calls)
-        for each in calls:
-            if time.perf_counter() >= end:
-                left += 1
-                continue
-            try:
-                expected = _results(each, reference)
-            except GradkernError:  # there is nothing to compare with
-                refused += 1
-                continue
-            fault = _fault(each, provider, expected)
-            tried, operators = tried + 1, operators | {each.name}
-            if fault is not None:
-                yield problem("self-test", f"{each.name} {_described(each)}: {fault}")
+    rounds = [*_rounds(provider, reference)]
+    pool = pool or ProcessPoolExecutor(min(16, os.cpu_count() or 1), get_context("spawn"))
+    try:
+        expected = [
+            [pool.submit(_results, each.name, _arguments(each), reference) for each in calls] for calls in rounds
+        ]
+        for calls, coming in zip(rounds, expected, strict=True):
+            if time.perf_counter() < end:
+                device = providers.PROVIDERS[provider].first_device
+                compile_ahead((provider, device, partial(each.dry_plan, provider)) for each in calls)
+            for each, other in zip(calls, coming, strict=True):
+                try:
+                    fault = _fault(each, provider, other.result(max(0.0, end - time.perf_counter())))
+                except TimeoutError:
+                    left += 1
+                    continue
+                except GradkernError:  # there is nothing to compare with
+                    refused += 1
+                    continue
+                tried, operators = tried + 1, operators | {each.name}
+                if fault is not None:
+                    yield problem("self-test", f"{each.name} {_described(each)}: {fault}")
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
     text = f"{tried} calls of {len(operators)} operators compared with the {reference} provider"
     text += f", {refused} that this one does not take" if refused else ""
     text += f", {left} left out after {seconds:.0f} s" if left else ""
@@ -75,18 +88,22 @@ def _rounds(provider: str, reference: str) -> Iterator[list[Wanted]]:
             ]
 
 
-def _results(wanted: Wanted, provider: str) -> Any:
-    """What a provider computes of random inputs, the same for all providers."""
-    inputs: dict[str, Any] = inputs_of(wanted.operator, wanted.types, wanted.example, np.random.default_rng(0))
+def _arguments(wanted: Wanted) -> dict[str, Any]:
+    """Random inputs, the same for all providers, and attributes."""
+    made: Any = inputs_of(wanted.operator, wanted.types, wanted.example, np.random.default_rng(0))
+    return {**made, **wanted.attributes}
+
+
+def _results(name: str, arguments: Mapping[str, Any], provider: str) -> Any:
     run: Any = gradkern.run  # its stubs know operators by their names
     with notice.quiet():
-        return run(wanted.name, **inputs, **wanted.attributes, provider=provider, policy=wanted.policy)
+        return run(name, **arguments, provider=provider, policy=_POLICY)
 
 
 def _fault(wanted: Wanted, provider: str, expected: Any) -> str | None:
     """Which output differs from what is expected, and by how much; None where all agree."""
     try:
-        results = _results(wanted, provider)
+        results = _results(wanted.name, _arguments(wanted), provider)
     except Exception as error:  # whatever happens is the finding
         return f"{type(error).__name__}: {error}"
     for name, one, other in zip(results._fields, results, expected, strict=True):
