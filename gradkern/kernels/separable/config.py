@@ -106,6 +106,7 @@ class LastConfig(ByElementType):
     native_bfloat16: bool = True
     threads: int = 256
     shared_bytes: int = 0
+    blocks_per_processor: int = 3  # limits registers to 80
 
     @property
     def name(self) -> str:
@@ -130,6 +131,11 @@ class LinesConfig(ByElementType):
     @property
     def shared_bytes(self) -> int:
         return LINES
+
+    @property
+    def blocks_per_processor(self) -> int:
+        """With 3, other kinds spill registers."""
+        return 3 if self.kind.name == "windows" and not self.kind.dilated else 1
 
     @property
     def name(self) -> str:

@@ -102,6 +102,7 @@ def _launched(
         name=kernel_name(words, config.data, config.name),
         arguments=len(arguments),
         threads=config.threads,
+        blocks_per_processor=config.blocks_per_processor,
         shared_bytes=config.shared_bytes,
     )
     given = [name if name in ("dY", "dX") else "unused" for name in (*call.inputs, *call.outputs)]
