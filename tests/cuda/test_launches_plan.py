@@ -34,8 +34,8 @@ def call(operator: str, out: tuple[int, ...], **attributes: Any) -> Call:
         (
             pooling,
             call(
-                "DmlMaxPoolingGrad", (8, 7), kernel_shape=(2, 2), strides=(1, 1), dilations=(1, 1), pads=(0,) * 4,
-                index_base="plane",
+                "DmlMaxPoolingGrad", (8, 7), WindowSize=(2, 2), Strides=(1, 1), Dilations=(1, 1), StartPadding=(0, 0),
+                EndPadding=(0, 0),
             ),
             [[1, 1000], [2, 1000, 3]],
         ),

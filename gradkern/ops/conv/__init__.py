@@ -25,9 +25,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gradkern.errors import AttributeValueError, ShapeError
-from gradkern.ops.conv import transposed
 
-__all__ = ["resolve", "same_size", "window_pads"]
+__all__ = ["extents_of", "resolve", "same_size", "window_pads"]
 
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
@@ -42,9 +41,9 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
     dilations = _per_axis(attributes["dilations"], spatial)
     if "output_padding" in attributes:
         full = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
-        return transposed.resolve(axes, {**attributes, **full})
+        return _transposed(axes, {**attributes, **full})
     _check_channels(axes["C"], axes["M"], axes["C_per_group"], attributes["group"])
-    extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    extents = extents_of(kernel, dilations)
     pads = window_pads(attributes["auto_pad"], attributes["pads"], spatial, strides, extents)
     # SAME is defined by its output; everything else by its pads, and must leave room for the kernel.
     if attributes["auto_pad"].startswith("SAME"):
@@ -55,6 +54,55 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
         raise ShapeError(f"input dY has spatial shape {axes['out']}; the forward convolution gives {out}")
     explicit = {"kernel_shape": kernel, "pads": pads, "strides": strides, "dilations": dilations, "auto_pad": "NOTSET"}
     return {**attributes, **explicit} | ({} if "out" in axes else {"out": out})
+
+
+def _transposed(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The resolved attributes: full tuples, pads in place of auto_pad and output_shape; and `out`, if there is no dY.
+
+    attributes: with kernel_shape, strides and dilations as they are for every convolution. Raises ShapeError or
+    AttributeValueError if the arrays are not those of a transposed convolution.
+    """
+    spatial, group = axes["spatial"], attributes["group"]
+    if axes["C"] % group:
+        raise ShapeError(f"input X has {axes['C']} channels (axis 1); C must be divisible by group, which is {group}")
+    if 0 in spatial:
+        raise ShapeError(f"input X has spatial shape {spatial}; every axis of it needs at least 1 element")
+    given, auto_pad, shape = attributes["pads"], attributes["auto_pad"], attributes["output_shape"]
+    if given is not None and auto_pad != "NOTSET":
+        raise AttributeValueError(
+            f"attribute pads is {given} and auto_pad is {auto_pad}; only one of them may be given"
+        )
+    zeros, strides = (0,) * len(spatial), attributes["strides"]
+    more = attributes["output_padding"] or zeros
+    extents = extents_of(axes["kernel"], attributes["dilations"])
+    steps = zip(spatial, strides, extents, more, strict=True)
+    whole = tuple((size - 1) * stride + extent + end for size, stride, extent, end in steps)
+    if shape is not None or auto_pad.startswith("SAME"):
+        out = shape or tuple(size * stride for size, stride in zip(spatial, strides, strict=True))
+        totals = [max(all_of_it - size, 0) for all_of_it, size in zip(whole, out, strict=True)]
+        smaller, larger = [total // 2 for total in totals], [total - total // 2 for total in totals]
+        pads = tuple(smaller + larger if auto_pad == "SAME_UPPER" else larger + smaller)
+    else:
+        pads = given or zeros * 2
+        removed = zip(whole, pads[: len(spatial)], pads[len(spatial) :], strict=True)
+        out = tuple(size - begin - end for size, begin, end in removed)
+    if min(out) < 1:
+        raise ShapeError(f"the output has spatial shape {out}, of {whole} less the pads; it needs at least 1 element")
+    if axes.get("out", out) != out:
+        raise ShapeError(f"input dY has spatial shape {axes['out']}; the forward transposed convolution gives {out}")
+    # output_padding stands for what output_shape has beyond all windows: resolved again they are the same
+    rank = len(spatial)
+    more = tuple(
+        size - all_of_it + end + begin + after
+        for size, all_of_it, end, begin, after in zip(out, whole, more, pads[:rank], pads[rank:], strict=True)
+    )
+    explicit = {"output_padding": more, "output_shape": None, "pads": pads, "auto_pad": "NOTSET"}
+    return {**attributes, **explicit} | ({} if "out" in axes else {"out": out})
+
+
+def extents_of(kernel: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
+    """What a window covers along each axis."""
+    return tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
 
 
 def _check_channels(channels: int, filters: int, per_group: int, group: int) -> None:

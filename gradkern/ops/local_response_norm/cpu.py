@@ -15,7 +15,7 @@ from gradkern.cpu.compile import INLINE, kernel
 from gradkern.cpu.element_types import arithmetic, array_type, load, real, store, zeros
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.threads import QUEUE, take
-from gradkern.ops.local_response_norm import Windows
+from gradkern.ops.local_response_norm.windows import Windows
 
 __all__ = ["plan"]
 
@@ -93,6 +93,6 @@ def plan(call: Call) -> FlatPlan:
         arrays = Input, own, others, *write
         threads.run(gradient, tasks, 4 * X.nbytes, *arrays, sizes, inner, behind, before, 2 * alpha * beta)
 
-    orders = dict.fromkeys(names, windows.order)
+    orders: dict[str, Any] = dict.fromkeys(names, windows.order)
     scratch = 2 * X.size * compute.itemsize
     return FlatPlan(call, kernel="windows", outputs=names[2:], launch=launch, orders=orders, scratch=scratch)

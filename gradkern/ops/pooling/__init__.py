@@ -33,9 +33,8 @@ from typing import Any
 
 from gradkern.errors import AttributeValueError, ShapeError
 from gradkern.ops.conv import same_size, window_pads
-from gradkern.ops.pooling import directml
 
-__all__ = ["resolve"]
+__all__ = ["onnx_windows", "resolve"]
 
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
@@ -44,7 +43,8 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
     Raises ShapeError or AttributeValueError where dY is not the output of such a pool.
     """
     if "WindowSize" in attributes:
-        return {**attributes, **resolve(axes, directml.windows(attributes))}
+        resolve(axes, onnx_windows(attributes))  # the errors of ONNX's
+        return dict(attributes)
     spatial = axes.get("spatial")
     if "kernel_shape" not in attributes or spatial is None:
         return dict(attributes)
@@ -79,3 +79,13 @@ def _outputs(size: int, begin: int, end: int, extent: int, stride: int, ceil: bo
     room = size + begin + end - extent
     outputs = (room + (stride - 1 if ceil else 0)) // stride + 1
     return outputs - 1 if ceil and (outputs - 1) * stride >= size + begin else outputs
+
+
+def onnx_windows(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """ONNX's attributes of DirectML's windows."""
+    found = {"kernel_shape": attributes["WindowSize"], "strides": attributes["Strides"]}
+    found |= {"pads": (*attributes["StartPadding"], *attributes["EndPadding"]), "auto_pad": "NOTSET", "ceil_mode": 0}
+    found |= {"dilations": attributes.get("Dilations", (1,) * len(attributes["Strides"]))}
+    if "IncludePadding" in attributes:
+        return {**found, "count_include_pad": attributes["IncludePadding"], "divisor_override": None}
+    return {**found, "index_base": "plane"}

@@ -13,6 +13,7 @@ from helpers.tolerance import assert_close
 
 import gradkern
 from gradkern import AttributeValueError, ShapeError
+from gradkern.ops.conv import resolve
 
 random = np.random.default_rng(0)
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -92,6 +93,21 @@ def test_sizes_are_those_of_onnx(attributes: Any, expected: tuple[int, ...]) -> 
     Y = gradkern.run("ConvTranspose", X, W, **attributes).Y
     assert Y.shape == (1, 2, *expected)
     np.testing.assert_array_equal(Y, reference("ConvTranspose", {"X": X, "W": W}, attributes)["Y"])
+
+
+def test_attributes_that_are_resolved_stay_as_they_are() -> None:
+    """A plan can be made again from those of a call."""
+    axes = {"C": 3, "spatial": (3, 4), "kernel": (3, 2)}
+    usual: dict[str, Any] = {"group": 1, "kernel_shape": None, "strides": (3, 2), "dilations": None, "pads": None}
+    usual |= {"auto_pad": "NOTSET", "output_padding": None, "output_shape": None}
+    for given in (
+        {"pads": (1, 0, 0, 1), "output_padding": (2, 1)},
+        {"output_shape": (11, 7)},
+        {"output_shape": (10, 6), "auto_pad": "SAME_UPPER"},
+        {"auto_pad": "SAME_LOWER"},
+    ):
+        resolved = resolve(axes, {**usual, **given})
+        assert resolve(axes, {key: each for key, each in resolved.items() if key != "out"}) == resolved
 
 
 def test_what_is_no_transposed_convolution_is_refused() -> None:

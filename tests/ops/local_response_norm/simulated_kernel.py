@@ -14,8 +14,8 @@ from helpers.tolerance import assert_close
 
 from gradkern.call import Tensor
 from gradkern.cuda.numbers_plan import bits_of
-from gradkern.ops.local_response_norm import Windows
 from gradkern.ops.local_response_norm.cuda.kernel import ARGUMENTS, build
+from gradkern.ops.local_response_norm.windows import Windows
 
 DML = "DmlLocalResponseNormalizationGrad"
 

@@ -9,8 +9,8 @@ from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.ops.local_response_norm import Windows
 from gradkern.ops.local_response_norm.cuda.kernel import ARGUMENTS
+from gradkern.ops.local_response_norm.windows import Windows
 from gradkern.strides import is_dense
 
 __all__ = ["plan"]
