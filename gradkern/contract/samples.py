@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, cast
 
+import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  it makes "bfloat16" a NumPy type name
 import numpy as np
 from numpy.typing import NDArray
 
