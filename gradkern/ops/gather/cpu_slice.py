@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradkern.call import Call
-from gradkern.ops.gather.slices import ranges_of
+from gradkern.ops.gather import ranges_of
 
 __all__ = ["SlicePlan", "plan"]
 

@@ -11,7 +11,7 @@ from gradkern.cuda.contiguous import copy_launch
 from gradkern.cuda.device import Device, activate, check
 from gradkern.cuda.launch import Launch
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
-from gradkern.ops.gather.slices import ranges_of
+from gradkern.ops.gather import ranges_of
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
