@@ -474,11 +474,11 @@ def _read(
     of: Callable[..., Array],
     upstream: str = "dY",
     output: str = "dX",
-    shape: str = "shape",
+    attribute: str = "shape",
     **more: Any,
 ) -> ForwardPass:
     """Of operators that copy elements of their input."""
-    data, indices = np.random.default_rng(3).standard_normal(more.pop(shape)), inputs.get("indices")
+    data, indices = np.random.default_rng(3).standard_normal(more.pop(attribute)), inputs.get("indices")
     return ForwardPass(
         lambda p: of(p["data"], indices, **more), {"data": data}, {"data": output}, _exact(inputs[upstream])
     )
@@ -539,7 +539,7 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     **dict.fromkeys(("DmlActivationReluGrad", "DmlElementWiseClipGrad", "DmlElementWiseClipGrad1"), _dml_clip),
     "DmlLocalResponseNormalizationGrad": _local_response_norm,
     "DmlSliceGrad": partial(
-        _read, of=_dml_slice, upstream="InputGradient", output="OutputGradient", shape="OutputSizes"
+        _read, of=_dml_slice, upstream="InputGradient", output="OutputGradient", attribute="OutputSizes"
     ),
     "GroupNormGrad": _group_norm,
     "RotaryEmbeddingGrad": _rotary,
