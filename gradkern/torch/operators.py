@@ -180,8 +180,8 @@ def _dtype(operator: Operator, variable: str, given: dict[str, Any], attributes:
     """The type of a type variable: from an attribute, from the first input that has it, or from the combinations."""
     for name, attribute in operator.attributes.items():
         if attribute.binds == variable:
-            named = attributes.get(name)
-            return _dtype(operator, str(attribute.default), given, {}) if named is None else getattr(torch, named)
+            named = str(attributes.get(name) or attribute.default)
+            return _dtype(operator, named, given, {}) if named in operator.types else getattr(torch, named)
     of_inputs = {each.type: given[each.name].dtype for each in tensors_of(operator) if given.get(each.name) is not None}
     if variable in of_inputs:
         return of_inputs[variable]
