@@ -117,6 +117,24 @@ def test_every_mode_of_upsampling(size: Any, scale: float | None, mode: str, dev
             assert said.startswith("1 "), said
 
 
+@devices
+@pytest.mark.parametrize("mode", ["linear", "bilinear", "trilinear", "bicubic", "nearest", "nearest-exact"])
+@pytest.mark.parametrize("size", [(5, 3, 7), (5, 3, 20)])
+def test_scales_that_change_no_size(size: tuple[int, ...], mode: str, device: str) -> None:
+    """PyTorch's kernels copy along an axis of the same size, some only if all sizes stay; others go by the scale."""
+    ranks = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}.get(mode, (1, 2, 3))
+    for rank in ranks:
+        leaf = torch.randn(2, 3, *size[-rank:], device=device, requires_grad=True)
+        y = functional.interpolate(leaf, scale_factor=1.1, mode=mode)
+        upstream = torch.randn_like(y)
+        (expected,) = torch.autograd.grad(y, leaf, upstream, retain_graph=True)
+        with gradkern.torch.enabled(devices=device, min_bytes=0, plan="now", on_refusal="raise"):
+            found = [torch.autograd.grad(y, leaf, upstream, retain_graph=True)[0] for _ in "ab"]
+            assert gradkern.torch.report().taken == 1
+        gradkern.torch.forget()
+        torch.testing.assert_close(found[1], expected, rtol=1e-4, atol=1e-5)
+
+
 DETERMINISTIC: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "max_pool2d": ((2, 4, 9, 8), lambda x: functional.max_pool2d(x, 3, 2, 1)),
     "max_pool3d": ((2, 4, 5, 6, 7), lambda x: functional.max_pool3d(x, 3, 2, 1)),

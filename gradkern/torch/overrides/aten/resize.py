@@ -26,11 +26,13 @@ def smooth(mode: str) -> Callable[..., AtenRequest]:
     """linear or cubic"""
 
     def request(grad: Any, output_size: Any, input_size: Any, align_corners: bool, *scales: Any) -> AtenRequest:
-        sizes = zip(input_size[2:], output_size, strict=True)
         if align_corners:
+            sizes = zip(input_size[2:], output_size, strict=True)
             steps = [(size - 1) / (outputs - 1) if outputs > 1 else 0.0 for size, outputs in sizes]
         else:
-            steps = _steps(input_size, output_size, scales)
+            steps = _copying(_steps(input_size, output_size, scales), input_size, output_size)
+            if mode == "linear" and grad.device.type == "cpu":
+                steps = _known(steps, input_size, output_size, {1: 1.0})
         transformation = "align_corners" if align_corners else "half_pixel"
         return _request(grad, input_size, steps, mode=mode, coordinate_transformation_mode=transformation)
 
@@ -40,10 +42,10 @@ def smooth(mode: str) -> Callable[..., AtenRequest]:
 def nearest(exact: bool) -> Callable[..., AtenRequest]:
     def request(grad: Any, output_size: Any, input_size: Any, *scales: Any) -> AtenRequest:
         steps = _steps(input_size, output_size, scales)
-        if grad.device.type == "cpu" and not exact:  # PyTorch's kernels look at these sizes first
-            sizes = zip(input_size[2:], output_size, steps, strict=True)
-            known = [{size: 1.0, 2 * size: 0.5}.get(outputs, step) for size, outputs, step in sizes]
-            steps = known
+        if grad.device.type != "cpu":
+            steps = _copying(steps, input_size, output_size) if len(steps) == 2 else steps
+        elif not exact:
+            steps = _known(steps, input_size, output_size, {1: 1.0, 2: 0.5})
         transformation = "tf_half_pixel_for_nn" if exact else "asymmetric"
         return _request(
             grad,
@@ -55,6 +57,17 @@ def nearest(exact: bool) -> Callable[..., AtenRequest]:
         )
 
     return request
+
+
+def _copying(steps: list[float], input_size: Any, output_size: Any) -> list[float]:
+    """1 along each axis where none changes its size, whatever scales are given: PyTorch's kernels copy then."""
+    return [1.0] * len(steps) if tuple(input_size[2:]) == tuple(output_size) else steps
+
+
+def _known(steps: list[float], input_size: Any, output_size: Any, known: dict[int, float]) -> list[float]:
+    """The step of each axis whose size is multiplied by one of these: PyTorch's kernels look at sizes first."""
+    sizes = zip(input_size[2:], output_size, steps, strict=True)
+    return [next((known[by] for by in known if by * size == outputs), step) for size, outputs, step in sizes]
 
 
 def _steps(input_size: Any, output_size: Any, scales: tuple[Any, ...]) -> list[float]:
