@@ -70,6 +70,26 @@ def test_tables_that_need_gradients_get_them() -> None:
     assert torch.autograd.gradcheck(lambda c, s: gradkern.torch.rotary_embedding(x, c, s), (cos, sin))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_one_sample_of_tables_for_all(compiled: bool) -> None:
+    """As transformers' models make them, whose positions are the same in each sample."""
+    x = torch.randn(3, 2, 5, 8, requires_grad=True)
+    cos, sin = tables(1, 5, 4, torch.float32)
+    function = gradkern.torch.rotary_embedding
+    y = (torch.compile(function, backend="aot_eager") if compiled else function)(x, cos, sin)
+    expected = halves(x, cos, sin)
+    torch.testing.assert_close(y, expected)
+    grad = torch.randn_like(y)
+    torch.testing.assert_close(torch.autograd.grad(y, x, grad), torch.autograd.grad(expected, x, grad))
+
+
+@pytest.mark.parametrize("table", ["float32", "float64"])
+def test_tables_of_no_angles_turn_nothing(table: str) -> None:
+    x = torch.randn(2, 3, 5, 8)
+    cos = torch.empty(5, 0, dtype=getattr(torch, table))
+    assert torch.equal(gradkern.torch.rotary_embedding(x, cos, cos), x)
+
+
 def test_under_torch_compile() -> None:
     x = torch.randn(2, 3, 5, 8, requires_grad=True)
     cos, sin = tables(2, 5, 4, torch.float32)

@@ -23,8 +23,8 @@ def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool 
     """Turn pairs of elements of queries or keys by the angles of their positions, as Llama's and GPT-J's layers do.
 
     input        (batch, heads, sequence, D), of any strides; the result has its order of memory
-    cos, sin     (batch, sequence, R/2) or (sequence, R/2): of each pair's angle, in the input's type or float32. Of a
-                 table with two equal halves, as transformers makes it, pass cos[..., : R // 2]
+    cos, sin     (batch, sequence, R/2), (1, sequence, R/2) or (sequence, R/2): of each pair's angle, in the input's
+                 type or float32. Of a table with two equal halves, as transformers makes it, pass cos[..., : R // 2]
     interleaved  pairs are (x[2k], x[2k + 1]); else (x[k], x[k + R/2]). Elements from R on stay as they are
 
     The backward pass turns the gradient back. Cosines and sines get gradients, too, where they need them: by PyTorch.
@@ -44,10 +44,11 @@ def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool 
     lines = (input.shape[0], input.shape[2])
     half = cos.shape[-1] if cos.dim() else 0
     for name, each in (("cos", cos), ("sin", sin)):
-        if each.shape not in ((*lines, half), (lines[1], half)) or 2 * half > input.shape[-1]:
+        shapes = ((*lines, half), (1, lines[1], half), (lines[1], half))
+        if each.shape not in shapes or 2 * half > input.shape[-1]:
             raise ShapeError(
-                f"rotary_embedding: {name} has shape {tuple(each.shape)}; expected {(*lines, half)} or "
-                f"{(lines[1], half)}, with at most {input.shape[-1] // 2} angles"
+                f"rotary_embedding: {name} has shape {tuple(each.shape)}; expected {shapes[0]}, {shapes[1]} or "
+                f"{shapes[2]}, with at most {input.shape[-1] // 2} angles"
             )
     if not is_eager() or needs_pytorch(input, cos, sin) or not _fits(input, cos, sin):
         return _spelled_out(input, cos, sin, interleaved)
@@ -67,7 +68,7 @@ def _spelled_out(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tens
     half = cos.shape[-1]
     cos, sin = (each if each.dim() == 2 else each[:, None] for each in (cos, sin))
     turned, rest = x[..., : 2 * half], x[..., 2 * half :]
-    x1, x2 = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.split(half, -1)
+    x1, x2 = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.tensor_split(2, -1)
     y1, y2 = x1 * cos - x2 * sin, x2 * cos + x1 * sin
     y = torch.stack((y1, y2), -1).flatten(-2) if interleaved else torch.cat((y1, y2), -1)
     return torch.cat((y.to(x.dtype), rest), -1)
