@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,10 @@ def run(options: argparse.Namespace) -> int:
     require_known("provider", options.provider, ("cpu", "cuda"))
     if options.provider == "cuda" and (reason := unavailable("cuda")):
         raise GradkernError(f"gradkern run: {reason}")
+    target = Path(options.outputs)
+    if target.is_dir() or not target.parent.is_dir():
+        what = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
+        raise ArgumentError(f"{target} cannot be written: {what}")
     session = onnx.load(options.model)
     inputs = _grouped(session, _read(Path(options.inputs)), options.provider == "cuda")
     with _progress(len(session.report())) as progress:
@@ -47,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
     updated = {name: inputs[name] for name in session.updated if name in inputs}
     results = {name: to_host(value) for name, value in _flat({**updated, **outputs}).items()}
-    replace(Path(options.outputs), _packed(results))
+    replace(target, _packed(results))
     report = session.report()
     if options.json:
         shapes = {name: [str(value.dtype), *value.shape] for name, value in results.items()}
@@ -60,11 +65,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise ArgumentError(f"{path} is no .npz file of arrays")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         return {name: each.view("bfloat16") if each.dtype.str == "|V2" else each for name, each in arrays.items()}
-    except (ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, AttributeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ArgumentError(f"{path} is no .npz file of arrays: {error}") from error
 
 
@@ -89,6 +96,10 @@ def _grouped(session: Session, arrays: Mapping[str, np.ndarray], on_gpu: bool) -
             inputs[name] = value
         else:
             sequences.setdefault(sequence, {})[int(number)] = value
+    for name, several in sequences.items():
+        missing = next((at for at in range(len(several)) if f"{name}.{at}" not in arrays), None)
+        if missing is not None:
+            raise ArgumentError(f"array {name}.{missing} of the sequence {name} is missing")
     return inputs | {name: [several[at] for at in sorted(several)] for name, several in sequences.items()}
 
 
@@ -107,7 +118,9 @@ def _moved(array: np.ndarray) -> Any:
         import torch
     except ImportError as error:
         raise GradkernError(f"gradkern run: on a GPU it needs PyTorch: {pip('install', 'torch')}") from error
-    return torch.tensor(array, device="cuda")
+    from gradkern.onnx.arrays import to_device
+
+    return to_device(array, torch.device("cuda", torch.cuda.current_device()))
 
 
 @contextmanager

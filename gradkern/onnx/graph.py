@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -71,13 +72,18 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> Session:
     here computes; AttributeValueError, DTypeError and ArgumentError for what an operator's contract refuses.
     """
     proto = _inlined(_read(model))
+    for kind, given in (("input", proto.graph.input), ("initializer", proto.graph.initializer)):
+        twice = [name for name, count in Counter(each.name for each in given).items() if count > 1]
+        if twice:
+            raise GraphError(f"the graph has the {kind} {twice[0]} twice")
     values = [*proto.graph.input, *proto.graph.value_info, *proto.graph.output]
-    types = {each.name: name for each in values if (name := _element(each.type)) is not None}
+    types = {each.name: name for each in values if (name := _element(each.name, each.type)) is not None}
     arrays = {each.name: _array(each) for each in proto.graph.initializer}
     types.update((name, array.dtype.name) for name, array in arrays.items())
     shapes = {each.name: _shape(each.type) for each in values}
     opsets = {onnx_domain(each.domain): each.version for each in proto.opset_import}
-    nodes = [_resolved(each, opsets, types, shapes) for each in _sorted(proto.graph)]
+    every = [new for each in proto.graph.node for new in _over_rows(each, opsets.get("", 13))]
+    nodes = [_resolved(each, opsets, types, shapes) for each in _sorted(proto.graph, every)]
     for node in nodes:
         if node.op == "Constant" and node.evaluator is not None:  # its array is the same in every run
             arrays[node.outputs[0]] = cast(Any, node.evaluator.run(None, {}))[0]
@@ -98,6 +104,8 @@ def _read(model: Any) -> onnx.ModelProto:
         if outside:
             raise GraphError(f"initializer {outside[0]} is external data; give the model's file, next to which it is")
         return model
+    if not isinstance(model, str | os.PathLike):
+        raise ArgumentError(f"model is a {type(model).__name__}; expected the path of a file, or an onnx.ModelProto")
     path = Path(model)
     try:
         with path.open("rb") as file:
@@ -125,12 +133,20 @@ def _array(tensor: onnx.TensorProto) -> np.ndarray:
         raise GraphError(f"initializer {tensor.name} cannot be read: {error}") from error
 
 
-def _element(proto: Any) -> str | None:
+def _element(name: str, proto: Any) -> str | None:
     """The registry's name of the type of a tensor's elements, or of those of a sequence of tensors."""
     if proto.HasField("sequence_type"):
         proto = proto.sequence_type.elem_type
     code = proto.tensor_type.elem_type
-    return None if code in (0, onnx.TensorProto.STRING) else np.dtype(helper.tensor_dtype_to_np_dtype(code)).name
+    return None if code in (0, onnx.TensorProto.STRING) else _type_name(code, f"type of {name}")
+
+
+def _type_name(code: Any, what: str) -> str:
+    """The registry's name of the type with this number of TensorProto.DataType."""
+    try:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(code)).name
+    except (KeyError, TypeError) as error:
+        raise GraphError(f"{what} is {code!r}, which is none of TensorProto.DataType") from error
 
 
 def _shape(proto: Any) -> tuple[int | str | None, ...] | None:
@@ -141,18 +157,18 @@ def _shape(proto: Any) -> tuple[int | str | None, ...] | None:
     )
 
 
-def _sorted(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def _sorted(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """The nodes in an order in which each comes after those that give its inputs; the file's where that is one."""
     given = {"": None} | {each.name: None for each in (*graph.input, *graph.initializer)}
     maker: dict[str, int] = {}
-    for index, node in enumerate(graph.node):
+    for index, node in enumerate(nodes):
         for name in filter(None, node.output):
             if name in maker or name in given:
                 raise GraphError(
                     f"{_called(node)}: output {name} has its value already; each has one node that gives it"
                 )
             maker[name] = index
-    for node in graph.node:
+    for node in nodes:
         for name in node.input:
             if name not in maker and name not in given:
                 hint = nearest(name, [*maker, *given])
@@ -162,27 +178,51 @@ def _sorted(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     for each in graph.output:
         if each.name not in maker and each.name not in given:
             raise GraphError(f"nothing gives {each.name}, an output of the graph")
-    needs = {index: {maker[name] for name in node.input if name in maker} for index, node in enumerate(graph.node)}
+    needs = {index: {maker[name] for name in node.input if name in maker} for index, node in enumerate(nodes)}
     try:
         order = list(TopologicalSorter(needs).static_order())
     except CycleError as error:
-        around = " -> ".join(_called(graph.node[index]) for index in error.args[1])
+        around = " -> ".join(_called(nodes[index]) for index in error.args[1])
         raise GraphError(f"the graph has a cycle: {around}") from None
     in_order = all(index > need for index, several in needs.items() for need in several)
-    return [graph.node[index] for index in (range(len(graph.node)) if in_order else order)]
+    return [nodes[index] for index in (range(len(nodes)) if in_order else order)]
+
+
+def _over_rows(node: onnx.NodeProto, opset: int) -> list[onnx.NodeProto]:
+    """The node. Before opset 13 Softmax and its kind are of all axes from `axis` on at once: nodes that say so."""
+    old = opset < 13 and node.op_type in ("Softmax", "LogSoftmax", "Hardmax") and onnx_domain(node.domain) == ""
+    axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
+    if not old or axis == -1 or not (node.input and node.output):
+        return [node]
+    x, y = node.input[0], node.output[0]
+    shape, flat, rows = (f"{y}/{each}" for each in ("shape", "flat", "rows"))
+    return [
+        helper.make_node("Shape", [x], [shape], node.name),
+        helper.make_node("Flatten", [x], [flat], node.name, axis=axis),
+        helper.make_node(node.op_type, [flat], [rows], node.name, axis=1),
+        helper.make_node("Reshape", [rows, shape], [y], node.name),
+    ]
 
 
 def _called(node: onnx.NodeProto) -> str:
-    return f"{node.op_type} {node.name}".strip() if node.name else f"{node.op_type} of {node.output[0]}"
+    return (
+        f"{node.op_type} {node.name}".strip()
+        if node.name
+        else f"{node.op_type} of {', '.join(node.output) or 'no output'}"
+    )
 
 
 def _value(attribute: onnx.AttributeProto) -> Any:
-    value = helper.get_attribute_value(attribute)
-    if isinstance(value, bytes):
-        return value.decode()
-    if attribute.type == attribute.TENSOR:
-        return numpy_helper.to_array(value)
-    return [each.decode() if isinstance(each, bytes) else each for each in value] if isinstance(value, list) else value
+    try:
+        value = helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            return value.decode()
+        if attribute.type == attribute.TENSOR:
+            return numpy_helper.to_array(value)
+        several = isinstance(value, list)
+        return [each.decode() if isinstance(each, bytes) else each for each in value] if several else value
+    except Exception as error:  # of protobuf, NumPy and Unicode
+        raise GraphError(f"attribute {attribute.name} cannot be read: {error}") from error
 
 
 def _resolved(
@@ -192,10 +232,12 @@ def _resolved(
     domain, called = onnx_domain(proto.domain), _called(proto)
     if any(each.type in (each.GRAPH, each.GRAPHS) for each in proto.attribute):
         raise UnknownOperatorError(f"{called}: operators with graphs of their own (If, Loop, Scan) are not computed")
-    attributes = {each.name: _value(each) for each in proto.attribute}
-    node = Node(called, proto.op_type, domain, tuple(proto.input), tuple(proto.output), attributes)
+    node = Node(called, proto.op_type, domain, tuple(proto.input), tuple(proto.output), {})
     found: dict[str, str | None] = {}
     try:
+        if not any(proto.output):
+            raise GraphError("it has no output")
+        node.attributes = {each.name: _value(each) for each in proto.attribute}
         schema = _schema(node, opsets)
         operator, entry = _registry().get(node.op), TRAINING.get((domain, node.op))
         refused: GradkernError | None = None
@@ -262,7 +304,7 @@ def _by_registry(
     node.given = {name: value for name, value in node.attributes.items() if name not in unknown}
     for name, attribute in operator.attributes.items():
         if attribute.type == "type" and isinstance(node.given.get(name), int):  # a number of TensorProto.DataType
-            node.given[name] = np.dtype(helper.tensor_dtype_to_np_dtype(node.given[name])).name
+            node.given[name] = _type_name(node.given[name], f"attribute {name}")
     if "input_size" in operator.attributes and "X" not in given:
         node.given["input_size"] = _declared(node, shapes)[2:]
     values = attribute_values(operator, node.given, given)
@@ -288,7 +330,7 @@ def _by_table(node: Node, entry: Entry, types: Mapping[str, str]) -> dict[str, s
         raise AttributeValueError(f"unknown attribute {unknown[0]}; it has {', '.join(sorted(entry.attributes))}")
     node.options = {name: value for name, value in node.attributes.items() if name not in unknown}
     if "to" in node.options:
-        node.options["to"] = np.dtype(helper.tensor_dtype_to_np_dtype(node.options["to"])).name
+        node.options["to"] = _type_name(node.options["to"], "attribute to")
     if isinstance(entry.result, str):
         return {node.outputs[0]: entry.result}
     like = None if entry.result is None else types.get(node.inputs[entry.result])
@@ -331,4 +373,4 @@ def _by_onnx(
         return {}
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*each) for each in opsets.items()])
     inferred = onnx.shape_inference.infer_shapes(model)
-    return {each.name: _element(each.type) for each in inferred.graph.output}
+    return {each.name: _element(each.name, each.type) for each in inferred.graph.output}

@@ -46,6 +46,8 @@ _REDUCTIONS: dict[str, Callable[[Any, Sequence[int], bool], Any]] = {
     "ReduceSumSquare": lambda x, axes, keep: x.square().sum(axes, keep),
 }
 
+_OF_FLOATS = [_REDUCTIONS[name] for name in ("ReduceL2", "ReduceMean")]
+
 
 def _same(name: str, torch: Any, x: Any) -> Any:
     return getattr(torch, name)(x)
@@ -62,6 +64,8 @@ def _reduction(function: Callable[[Any, Sequence[int], bool], Any]) -> Callable[
         chosen = _list(given, axes)
         if not chosen and noop_with_empty_axes:
             return data
+        if function in _OF_FLOATS and not data.is_floating_point():
+            raise NotImplementedError("PyTorch has it for floats alone")
         return function(data, tuple(chosen or range(data.ndim)), bool(keepdims))
 
     return compute
@@ -82,8 +86,14 @@ def _squeeze(torch: Any, data: Any, given: Any = None, *, axes: Any = None) -> A
     return data.squeeze() if chosen is None else data.squeeze(tuple(chosen))
 
 
-def _split(torch: Any, x: Any, given: Any = None, *, axis: int = 0, split: Any = None, num_outputs: int = 1) -> Any:
-    return tuple(x.split(_list(given, split) or -(-x.shape[axis] // num_outputs), axis))
+def _split(torch: Any, x: Any, given: Any = None, *, axis: int = 0, split: Any = None, num_outputs: int = 0) -> Any:
+    size = _list(given, split) or (num_outputs and -(-x.shape[axis] // num_outputs))
+    if not size:
+        raise NotImplementedError("sizes follow from the number of outputs")
+    parts = tuple(x.split(size, axis))
+    if len(parts) < num_outputs:
+        raise NotImplementedError("PyTorch makes no parts that are empty")
+    return parts
 
 
 def _reshape(torch: Any, data: Any, shape: Any, *, allowzero: int = 0) -> Any:
@@ -122,10 +132,18 @@ def _gemm(
     return torch.addmm(C, A, B, alpha=alpha, beta=beta)
 
 
+def _clip(torch: Any, x: Any, low: Any = None, high: Any = None) -> Any:
+    bounds = [None if each is None else each.item() for each in (low, high)]
+    return x if bounds == [None, None] else x.clamp(*bounds)
+
+
 def _cast(torch: Any, x: Any, *, to: int, saturate: int = 1) -> Any:
     from onnx import helper
 
-    return x.to(getattr(torch, np.dtype(helper.tensor_dtype_to_np_dtype(to)).name))
+    kind = getattr(torch, np.dtype(helper.tensor_dtype_to_np_dtype(to)).name, None)
+    if kind is None:
+        raise NotImplementedError("PyTorch does not have the type")
+    return x.to(kind)
 
 
 def _average_pool(
@@ -151,7 +169,7 @@ def _average_pool(
 _OTHERS: dict[str, tuple[Callable[..., Any], Sequence[int]]] = {
     "AveragePool": (_average_pool, ()),
     "Cast": (_cast, ()),
-    "Clip": (lambda torch, x, low=None, high=None: x.clamp(*(each and each.item() for each in (low, high))), (1, 2)),
+    "Clip": (_clip, (1, 2)),
     "Concat": (lambda torch, *inputs, axis: torch.cat(inputs, axis), ()),
     "Div": (lambda torch, a, b: a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc"), ()),
     "Expand": (lambda torch, x, shape: x.expand(np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist()))), (1,)),
@@ -179,7 +197,7 @@ _OTHERS: dict[str, tuple[Callable[..., Any], Sequence[int]]] = {
     "Split": (_split, (1,)),
     "Squeeze": (_squeeze, (1,)),
     "Sum": (lambda torch, *inputs: reduce(arithmetic.add, inputs), ()),
-    "Transpose": (lambda torch, x, *, perm=None: x.permute(*(perm or reversed(range(x.ndim)))), ()),
+    "Transpose": (lambda torch, x, *, perm=None: x.permute(tuple(perm or reversed(range(x.ndim)))), ()),
     "Trilu": (lambda torch, x, k=None, *, upper=1: (x.triu if upper else x.tril)(0 if k is None else int(k)), (1,)),
     "Unsqueeze": (_unsqueeze, (1,)),
     "Where": (lambda torch, condition, x, y: torch.where(condition, x, y), ()),

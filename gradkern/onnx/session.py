@@ -24,6 +24,7 @@ __all__ = ["Report", "Session"]
 
 Results = Sequence[Any]
 _SHOWN = 20
+_NUMBERS = (bool, int, float, list, tuple, np.generic)
 
 
 class Report(list[dict[str, Any]]):
@@ -92,13 +93,16 @@ class Session:
         Inputs are checked against the graph before anything is computed; what a node refuses, by its shapes, names it.
         """
         graph = self._graph
+        if not isinstance(inputs, Mapping):
+            raise ArgumentError(f"inputs is a {type(inputs).__name__}; expected arrays by name")
         given = {name: self._checked(name, value) for name, value in inputs.items()}
         missing = [name for name in graph.inputs if name not in given and name not in self._initializers]
         if missing:
             raise ArgumentError(f"input {missing[0]} of the graph is missing; it takes {', '.join(self.inputs)}")
         _check_sizes({name: (graph.inputs[name], value) for name, value in given.items()})
         device = self._device_of(given)
-        wanted = self.outputs if outputs is None else tuple(outputs)
+        self._check_updated(inputs)
+        wanted = self.outputs if outputs is None else (outputs,) if isinstance(outputs, str) else tuple(outputs)
         unknown = [name for name in wanted if name not in self._names]
         if unknown:
             raise ArgumentError(f"the graph has no value {unknown[0]!r}{nearest(unknown[0], self._names)}")
@@ -117,6 +121,9 @@ class Session:
                     raise type(error)(f"{node.name}: {error}") from error.__cause__
                 except Exception as error:  # of NumPy, PyTorch or onnx.reference, about arrays that do not fit
                     raise DataError(f"{node.name}: {error.__cause__ or error}") from error
+                lacking = [name for name in node.outputs[len(results) :] if name]
+                if lacking:
+                    raise DataError(f"{node.name}: it has {len(results)} results; expected {lacking[0]} besides")
                 if synchronize and device is not None and device.type == "cuda":
                     _torch().cuda.synchronize(device)
                 times.append(perf_counter() - began)
@@ -128,7 +135,9 @@ class Session:
                     if self._last_use[name] == at and name in values:
                         live.subtract(storage(each) for each in _arrays(values.pop(name)))
         self.times = tuple(times)
-        return {name: values[name] for name in wanted}
+        found = {name: self._current(name, values[name], device) for name in wanted}
+        own = {storage(each) for each in (*self._initializers.values(), *self._on_device.values())}
+        return {name: _copied(value, own) for name, value in found.items()}
 
     def report(self) -> Report:
         """Of each node, in the order of execution, a mapping: name, op and domain; by, what computed it in the last run
@@ -156,13 +165,13 @@ class Session:
             reason = f"gradkern has no provider {provider} for it"
         if node.entry is not None:
             self._ran[at] = "gradkern.onnx", reason
-            return self._by_entry(node, node.entry, given, node.options, device)
+            return self._by_entry(at, node, node.entry, given, node.options, device, kept, live)
         on_device = any(is_tensor(each) for value in given for each in _arrays(value))
         plain = ONNX.get((node.domain, node.op)) if on_device else None
         if plain is not None and plain.attributes >= node.attributes.keys() and plain.accepts(len(given)):
             try:
                 self._ran[at] = "torch", reason
-                return self._by_entry(node, plain, given, node.attributes, device)
+                return self._by_entry(at, node, plain, given, node.attributes, device, kept, live)
             except NotImplementedError as error:
                 reason = str(error)
         elif on_device:
@@ -174,12 +183,29 @@ class Session:
         results = [found.get(name) for name in node.outputs]
         return [to_device(each, device) for each in results] if on_device else results
 
-    def _by_entry(self, node: Node, entry: Entry, given: list[Any], options: Mapping[str, Any], device: Any) -> Results:
+    def _by_entry(
+        self,
+        at: int,
+        node: Node,
+        entry: Entry,
+        given: list[Any],
+        options: Mapping[str, Any],
+        device: Any,
+        kept: set[str],
+        live: Counter[int],
+    ) -> Results:
         arguments = [
-            to_host(value) if at in entry.host else self._moved(name, value, device)
-            for at, (name, value) in enumerate(zip(node.inputs, given, strict=True))
+            to_host(value) if place in entry.host else self._moved(name, value, device)
+            for place, (name, value) in enumerate(zip(node.inputs, given, strict=True))
         ]
-        moving = tuple(each for at, each in enumerate(arguments) if at not in entry.host)
+        for place in entry.writes:
+            name = node.inputs[place]
+            if name not in self._graph.inputs and name not in self._initializers:  # a node's result, maybe a view
+                last = self._is_last(at, node, name, kept)
+                shared = {key for key, count in live.items() if count > 1 or not last}
+                shared |= {storage(each) for each in _arrays(arguments[place]) if _unwritable(each)}
+                arguments[place] = _copied(arguments[place], shared)
+        moving = tuple(each for place, each in enumerate(arguments) if place not in entry.host)
         return entry.compute(namespace(moving or tuple(arguments)), arguments, options)
 
     def _by_registry(
@@ -196,8 +222,12 @@ class Session:
                 arrays[each.name] = value.reshape(()) if each.is_scalar and value.size == 1 else value
                 continue
             arrays[each.name] = self._moved(name, value, device)
-            last = self._last_use[name] == at and name not in kept and node.inputs.count(name) == 1
-            if last and arrays[each.name] is value and live[storage(value)] == 1 and _dense(value):
+            if (
+                self._is_last(at, node, name, kept)
+                and arrays[each.name] is value
+                and live[storage(value)] == 1
+                and _dense(value)
+            ):
                 free[each.name] = value
         wanted = [each.name for name, each in zip(node.outputs, operator.outputs, strict=False) if name]
         kinds = {each.name: each.type for each in operator.inputs}
@@ -211,6 +241,14 @@ class Session:
         self._ran[at] = "gradkern", "; ".join(filter(None, [node.reason, f"in place: {', '.join(out)}" if out else ""]))
         results = cast(Any, gradkern.run)(node.op, outputs=wanted, out=out, **arrays, **node.given)
         return [getattr(results, each.name, None) for each in operator.outputs]
+
+    def _is_last(self, at: int, node: Node, name: str, kept: set[str]) -> bool:
+        """Whether nobody reads the value after this node, nor the node itself a second time."""
+        return self._last_use[name] == at and name not in kept and node.inputs.count(name) == 1
+
+    def _current(self, name: str, value: Any, device: Any) -> Any:
+        """The value; of an initializer, that on the device, which may have been updated there."""
+        return self._moved(name, value, device) if value is self._initializers.get(name) else value
 
     def _moved(self, name: str, value: Any, device: Any) -> Any:
         """The value on the device; an initializer's copy there is kept."""
@@ -228,11 +266,12 @@ class Session:
             )
         kind = self._graph.types.get(name)
         sequence = self._graph.inputs[name].HasField("sequence_type")
-        if sequence != isinstance(value, list) and (sequence or not _is_numbers(value)):
+        fits = isinstance(value, list) and all(map(_is_array, cast(list[Any], value))) if sequence else _is_array(value)
+        if not fits and (sequence or not isinstance(value, _NUMBERS)):
             raise ArgumentError(
                 f"input {name} is a {type(value).__name__}; expected {'a list of arrays' if sequence else 'an array'}"
             )
-        if not sequence and (isinstance(value, list) or not hasattr(value, "dtype")):
+        if not fits:
             try:
                 value = np.asarray(value, kind)
             except (TypeError, ValueError) as error:
@@ -253,13 +292,41 @@ class Session:
                 raise DeviceError(f"input {name} is updated in place, and not on {device}, where the others are")
         return device
 
+    def _check_updated(self, given: Mapping[str, Any]) -> None:
+        """What is updated in place can be: before anything is computed, so that nothing is half updated."""
+        for name in self.updated:
+            for each in _arrays(given.get(name)):
+                if not _is_array(each):
+                    raise ArgumentError(
+                        f"input {name} is updated in place; expected an array, not {type(each).__name__}"
+                    )
+                if why := _unwritable(each):
+                    raise ArgumentError(f"input {name} is updated in place, but {why}; pass a copy")
+
 
 def _arrays(value: Any) -> list[Any]:
     return cast(list[Any], value) if isinstance(value, list) else [] if value is None else [value]
 
 
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, bool | int | float | list | np.generic) or hasattr(value, "dtype")
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or is_tensor(value)
+
+
+def _copied(value: Any, memory: set[int]) -> Any:
+    """The value; of what is in this memory, a copy."""
+    if isinstance(value, list):
+        return [_copied(each, memory) for each in cast(list[Any], value)]
+    if value is None or storage(value) not in memory:
+        return value
+    return value.clone() if is_tensor(value) else value.copy()
+
+
+def _unwritable(array: Any) -> str:
+    """Why an array cannot be updated in place; nothing where it can."""
+    strides = array.stride() if is_tensor(array) else array.strides
+    if any(stride == 0 and size > 1 for stride, size in zip(strides, array.shape, strict=True)):
+        return "has elements in the same memory"
+    return "" if is_tensor(array) or array.flags.writeable else "is read-only"
 
 
 def _dense(value: Any) -> bool:

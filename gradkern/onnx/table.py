@@ -45,12 +45,10 @@ class Entry:
 
     def accepts(self, count: int) -> bool:
         """Whether it takes that many inputs."""
-        positional = list(inspect.signature(self.function).parameters.values())[1:]
-        if any(each.kind is VARIADIC for each in positional):
-            return True
-        positional = [each for each in positional if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        required = [each for each in positional if each.default is inspect.Parameter.empty]
-        return len(required) <= count <= len(positional)
+        parameters = list(inspect.signature(self.function).parameters.values())[1:]
+        positional = [each for each in parameters if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+        required = [each for each in positional if each.default is inspect.Parameter.empty]  # one at least of *inputs
+        return len(required) <= count and (count <= len(positional) or positional[-1].kind is VARIADIC)
 
 
 class Table(dict[tuple[str, str], Entry]):

@@ -253,6 +253,14 @@ def IsAllFinite(xp: Any, *X: Any, isinf_only: int = 0, isnan_only: int = 0) -> A
 # --- accumulation and optimizers --------------------------------------------------------------------------------------
 
 
+def _check_alike(**sequences: Sequence[Any]) -> None:
+    """Each has arrays of the first one's shapes: before any is written."""
+    (first, arrays), *others = ((name, [tuple(x.shape) for x in several]) for name, several in sequences.items())
+    for name, shapes in others:
+        if shapes != arrays:
+            raise gradkern.ShapeError(f"{name} has shapes {shapes}; expected those of {first}, {arrays}")
+
+
 @operator(writes=(0,), host=(2,))
 def InPlaceAccumulator(xp: Any, old_sum: Any, value: Any, update_signal: Any = None) -> Any:
     if _number(update_signal, True):
@@ -282,6 +290,7 @@ def AdamWOptimizer(xp: Any, lr: Any, step: Any, weights: Any, gradients: Any, mo
     """Mode 0 decays the weights first, as PyTorch does; mode 1 last, as Hugging Face did."""
     if not _number(update_signal, True):
         return np.array([False]), weights, momentums_1, momentums_2
+    _check_alike(weights=weights, gradients=gradients, momentums_1=momentums_1, momentums_2=momentums_2)
     rate, count = _number(lr, 0), int(_number(step, 1))
     first, second, decay = float(alpha), float(beta), rate * float(weight_decay)
     c1, c2 = (1 - first**count, 1 - second**count) if correct_bias else (1.0, 1.0)
@@ -303,6 +312,7 @@ def AdamWOptimizer(xp: Any, lr: Any, step: Any, weights: Any, gradients: Any, mo
 def SGDOptimizerV2(xp: Any, lr: Any, weights: Any, gradients: Any, update_signal: Any = None) -> Any:
     if not _number(update_signal, True):
         return np.array([False]), weights
+    _check_alike(weights=weights, gradients=gradients)
     for w, g in zip(weights, gradients, strict=True):
         w -= _number(lr, 0) * g
     return np.array([True]), weights

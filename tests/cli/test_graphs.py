@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -60,7 +61,20 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(sgd: Path, capsys: pyt
     source, target = sgd.with_name("in.npz"), sgd.with_name("out.npz")
     command = ["run", str(sgd), "--inputs", str(source), "--outputs", str(target)]
     wrong = {"lr": arrays()["lr"], "weight.0": arrays()["lr"]}
-    for content, message in ((None, "No such file"), (b"text", "is no .npz file"), (wrong, "no input 'weight.0'")):
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, lr=np.arange(1000))
+    damaged = packed.getvalue()[:60] + bytes(20) + packed.getvalue()[80:]
+    single = io.BytesIO()
+    np.save(single, np.ones(3))
+    gap = {name.replace("weights.0", "weights.2"): each for name, each in arrays().items()}
+    for content, message in (
+        (None, "No such file"),
+        (b"text", "is no .npz file"),
+        (single.getvalue(), "is no .npz file"),
+        (damaged, "is no .npz file"),
+        (wrong, "no input 'weight.0'"),
+        (gap, "array weights.0 of the sequence weights is missing"),
+    ):
         if isinstance(content, bytes):
             source.write_bytes(content)
         elif content is not None:
@@ -73,3 +87,6 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(sgd: Path, capsys: pyt
     assert main(["run", str(source), *command[2:]]) == 1
     assert "no ONNX model" in capsys.readouterr().err
     assert not target.exists()
+    for elsewhere, message in ((target.parent, "it is a folder"), (target / "none" / "out.npz", "there is no folder")):
+        assert main([*command[:-1], str(elsewhere)]) == 1
+        assert f"cannot be written: {message}" in capsys.readouterr().err

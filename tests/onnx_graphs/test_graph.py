@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -84,6 +84,25 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "^TanhGrad the_TanhGrad: input Y is missing",
     ),
     "ONNX's own checks": (lambda: model(node("Gemm", "x", "y")), GraphError, "^Gemm the_Gemm: Node.*input size 1"),
+    "no output": (lambda: model(node("Relu", "x", ""), outputs="x"), GraphError, "^Relu the_Relu: it has no output"),
+    "none of several operands": (
+        lambda: model(node("PassThrough", "", "y", domain=MICROSOFT)),
+        ArgumentError,
+        "^PassThrough the_PassThrough: it does not take 0 inputs",
+    ),
+    "a type that ONNX does not have": (
+        lambda: model(node("MixedPrecisionScale", "x x x", "y", domain=MICROSOFT, to=999)),
+        GraphError,
+        "^MixedPrecisionScale the_MixedPrecisionScale: attribute to is 999",
+    ),
+    "an input's type": (lambda: model(outputs="x", kind=999), GraphError, "^type of x is 999"),
+    "a text that is none": (
+        lambda: model(node("QuickGelu", "x", "y", domain=MICROSOFT, alpha=b"\xff")),
+        GraphError,
+        "^QuickGelu the_QuickGelu: attribute alpha cannot be read",
+    ),
+    "an input twice": (lambda: model(inputs="x x", outputs="x"), GraphError, "^the graph has the input x twice"),
+    "a path that is none": (lambda: b"onnx", ArgumentError, "^model is a bytes; expected the path"),
     "a cycle": (
         lambda: model(node("Add", "x b", "y"), node("Relu", "y", "b")),
         GraphError,
@@ -164,11 +183,16 @@ def test_inputs_are_checked_before_anything_is_computed() -> None:
             r"^input z has shape \(2, 4\); the graph takes \(N, 3\)",
         ),
         ({"x": x, "z": x[:1]}, ShapeError, "^input z has size 1 for N, which is 2 in input x"),
-        ({"x": x, "z": object()}, ArgumentError, "^input z is a object; expected an array"),
+        *(
+            ({"x": x, "z": each}, ArgumentError, f"^input z is a {type(each).__name__}; expected an array")
+            for each in (object(), None, "text", memoryview(b"text"))
+        ),
     ):
         with pytest.raises(kind, match=message):
             session.run(inputs, progress=seen.append)
     assert not seen
+    with pytest.raises(ArgumentError, match=r"^inputs is a list; expected arrays by name"):
+        session.run(cast(Any, [x, x]))
     with pytest.raises(ArgumentError, match=r"^the graph has no value 'why'"):
         session.run({"x": x, "z": x}, outputs=["why"])
 
@@ -305,3 +329,76 @@ def test_the_reference_evaluator_runs_what_the_session_runs() -> None:
     np.testing.assert_array_equal(theirs, ours)
     d = x * (x - (x * x).sum(-1, keepdims=True))
     np.testing.assert_allclose(ours, d @ x.T, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("op", ["Identity", "Reshape", "Expand"])
+def test_nothing_but_what_is_declared_is_updated_in_place(op: str) -> None:
+    """A view of x is written; x is not, nor what another node reads of the view, nor an initializer."""
+    import torch
+
+    data = [onnx.numpy_helper.from_array(np.array([2, 3]), "shape")]
+    data.append(onnx.numpy_helper.from_array(np.ones((2, 3), np.float32), "one"))
+    shape = " shape" * (op != "Identity")
+    nodes = [node(op, f"{each}{shape}", f"{each}_view") for each in ("x", "one")]
+    nodes += [node("InPlaceAccumulator", f"{each}_view b", f"{each}_sum", domain=MICROSOFT) for each in ("x", "one")]
+    session = gradkern.onnx.load(
+        model(*nodes, node("Neg", "x_view", "y"), inputs="x b", outputs="x_sum one_sum y", data=data)
+    )
+    assert session.updated == ()
+    for x, b in (
+        (np.full((2, 3), 2, np.float32), np.full((2, 3), 3, np.float32)),
+        (torch.full((2, 3), 2.0), torch.full((2, 3), 3.0)),
+    ):
+        for _ in range(2):
+            found = session.run({"x": x, "b": b})
+            assert [float(found[name][0, 0]) for name in ("x_sum", "one_sum", "y")] == [5, 4, -2]
+            assert float(x[0, 0]) == 2
+
+
+@pytest.mark.torch
+def test_outputs_are_the_callers_even_where_the_session_goes_on_with_them() -> None:
+    import torch
+
+    zero = onnx.numpy_helper.from_array(np.zeros((2, 3), np.float32), "sum")
+    add = node("InPlaceAccumulator", "sum x", "y", domain=MICROSOFT)
+    for ones in (np.ones((2, 3), np.float32), torch.ones(2, 3)):
+        session = gradkern.onnx.load(model(add, outputs="y", data=[zero]))
+        first, second = (session.run({"x": ones}, "y")["y"] for _ in range(2))
+        assert (float(first[0, 0]), float(second[0, 0])) == (1, 2)
+        second[...] = 7
+        assert [float(each[0, 0]) for each in session.run({"x": ones}, ["y", "sum"]).values()] == [3, 3]
+
+
+@pytest.mark.torch
+def test_what_is_updated_is_checked_before_any_of_it_is_written() -> None:
+    import torch
+
+    names = ("weights", "gradients", "momentums_1", "momentums_2")
+    values = [helper.make_tensor_value_info("lr", TensorProto.FLOAT, []), helper.make_tensor_value_info("t", 7, [])]
+    values += [helper.make_tensor_sequence_value_info(name, TensorProto.FLOAT, None) for name in names]
+    step = helper.make_node("AdamWOptimizer", ["lr", "t", *names], ["done"], domain=MICROSOFT)
+    graph = helper.make_graph([step], "graph", values, [onnx.ValueInfoProto(name="done")])
+    session = gradkern.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid(MICROSOFT, 1)]))
+
+    def ones(*sizes: int) -> list[Any]:
+        return [np.ones(size, np.float32) for size in sizes]
+
+    fixed = np.ones(3, np.float32)
+    fixed.flags.writeable = False
+    for wrong, kind, message in (
+        ({"gradients": ones(2)}, ShapeError, r"AdamWOptimizer.*: gradients has shapes \[\(2,\)\]; expected those of"),
+        ({"momentums_2": ones(2, 4)}, ShapeError, "momentums_2 has shapes"),
+        ({"momentums_1": [*ones(2), fixed]}, ArgumentError, "^input momentums_1 is updated in place, but is read-only"),
+        ({"weights": fixed}, ArgumentError, "^input weights is a ndarray; expected a list of arrays"),
+        ({"momentums_1": [*ones(2), 1.0]}, ArgumentError, "^input momentums_1 is a list; expected a list of arrays"),
+    ):
+        given = {name: ones(2, 3) for name in names} | wrong
+        with pytest.raises(kind, match=message):
+            session.run({"lr": 0.1, "t": 1, **given})
+        for name in names:
+            assert all(np.all(np.asarray(each) == 1) for each in given[name])
+    once = gradkern.onnx.load(model(node("ZeroGradient", "x x", "y", domain=MICROSOFT)))
+    for x, message in ((torch.ones(1, 1).expand(2, 3), "has elements in the same"), ([[1.0] * 3], "expected an array")):
+        with pytest.raises(ArgumentError, match=f"^input x is updated in place.* {message}"):
+            once.run({"x": x})

@@ -13,7 +13,7 @@ pytest.importorskip("array_api_compat", reason="needs the extra onnx")
 from onnx import helper  # noqa: E402  after onnx is known to be there
 
 import gradkern.onnx  # noqa: E402
-from gradkern.onnx.arrays import to_host  # noqa: E402
+from gradkern.onnx.arrays import dtype_name, to_host  # noqa: E402
 from gradkern.onnx.onnx_ops import ONNX  # noqa: E402
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
@@ -62,6 +62,8 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
     ("Gemm", [X[0], Y[0]], {"transA": 1}),
     ("Cast", [X], {"to": onnx.TensorProto.FLOAT16}),
     ("Clip", [X, np.array(-1, np.float32), np.array(0.5, np.float32)], {}),
+    ("Clip", [X, np.array(0, np.float32)], {}),
+    ("Clip", [X], {}),
     ("Concat", [X, Y], {"axis": -2}),
     ("Split", [X, np.array([1, 3])], {"axis": 2}),
     ("Split", [X], {"axis": 2, "num_outputs": 2}),
@@ -70,6 +72,7 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
     ("Reshape", [X, np.array([0, -1])], {}),
     ("Transpose", [X], {"perm": [2, 0, 1]}),
     ("Transpose", [X], {}),
+    ("Transpose", [np.array(3, np.float32)], {}),
     ("Unsqueeze", [X, np.array([0, -1])], {}),
     ("Squeeze", [X[:1], np.array([0])], {}),
     ("Squeeze", [X[:1]], {}),
@@ -131,3 +134,30 @@ def test_what_pytorch_does_not_have_is_computed_on_the_host_and_says_so() -> Non
     session.run({"x": torch.tensor(PLANES)})
     assert [each["by"] for each in session.report()] == ["onnx.reference"] * 2
     assert [each["why"].partition(":")[0] for each in session.report()] == ["on the host"] * 2
+
+
+@pytest.mark.torch
+def test_tensors_and_arrays_have_the_opsets_own_results() -> None:
+    """Before opset 13 a softmax is of all axes behind `axis`, which onnx.reference does not know."""
+    import torch
+
+    cases: list[tuple[str, np.ndarray, int, dict[str, Any], list[Any]]] = [
+        ("Split", np.arange(6.0), 13, {}, [[0, 1, 2], [3, 4, 5]]),
+        ("Split", np.arange(1.0), 18, {"num_outputs": 2}, [[0], []]),
+        ("ReduceMean", np.array([1, 3]), 13, {}, [[2]]),
+        ("ReduceL2", np.array([3, 4]), 13, {}, [[5]]),
+        ("Softmax", np.zeros((2, 3, 2)), 11, {}, [np.full((2, 3, 2), 1 / 6)]),
+        ("Softmax", np.zeros((2, 3, 2)), 13, {}, [np.full((2, 3, 2), 1 / 2)]),
+        ("LogSoftmax", np.zeros((2, 3, 2)), 12, {"axis": 0}, [np.full((2, 3, 2), -np.log(12))]),
+    ]
+    for op, x, opset, attributes, expected in cases:
+        outputs = [f"y{at}" for at in range(len(expected))]
+        values = [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)]
+        node = helper.make_node(op, ["x"], outputs, **attributes)
+        graph = helper.make_graph([node], "graph", values, [onnx.ValueInfoProto(name=name) for name in outputs])
+        imports = [helper.make_opsetid("", opset)]
+        session = gradkern.onnx.load(helper.make_model(graph, opset_imports=imports, ir_version=8))
+        for given in (x, torch.tensor(x)):
+            for ours, want in zip(session.run({"x": given}).values(), expected, strict=True):
+                assert (op, dtype_name(ours)) == (op, x.dtype.name)
+                np.testing.assert_allclose(to_host(ours), want, rtol=1e-6, err_msg=op)
