@@ -193,7 +193,10 @@ def copy_arguments(source: Tensor, target: Tensor) -> tuple[tuple[int, bool, int
     tiles = across * down * prod(each.size for each in batch)
     if tiles >= 1 << 31:
         raise Refusal("a copy of an array takes more blocks than a launch can have; pass a contiguous copy")
-    batch = [*[one] * _BATCH_AXES, *batch][-_BATCH_AXES:]
+    batch = [each for each in batch if each.size > 1]
+    if len(batch) > _BATCH_AXES:
+        raise Refusal(f"a copy of an array has more than the {_MOST_AXES} axes of its kernel; pass a contiguous copy")
+    batch = [*[one] * (_BATCH_AXES - len(batch)), *batch]
     sizes = rows.size, columns.size, high, wide
     steps = rows.source, columns.source, rows.target, columns.target, pitch, group
     divisors = -(-high // read), -(-wide // written), across, down, *(each.size for each in batch)

@@ -228,7 +228,10 @@ def _wrapped(
     """The plan that a module of the provider makes from that of another call of the provider."""
     if module is None:
         return None
-    return cast(Wrapper, load(module)).wrap(call, partial(_ask, binder, provider), names)
+    try:
+        return cast(Wrapper, load(module)).wrap(call, partial(_ask, binder, provider), names)
+    except Refusal as refusal:
+        raise ProviderError(f"{binder.name}: provider {provider.name!r} cannot take the call: {refusal}") from None
 
 
 def _planned(module: ProviderModule, call: Call) -> Plan:

@@ -14,7 +14,7 @@ from helpers.compiled import HOPPER, OTHERS, parameters
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.call import Call, Tensor
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda import contiguous, host_copies
 from gradkern.cuda.contiguous import _BLOCKS, _SHARED, _THREADS, copy_arguments, wrap
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
@@ -140,6 +140,14 @@ def test_a_host_array_that_is_written_over_is_one_on_the_device(fake: FakeDriver
     plan((W, X, 0.5), (Z, X), None)
     assert plan._plan.executed == ((1000, 2000, 0.5), (3000, 2000))
     assert plan.scratch == 3 * X.nbytes
+
+
+def test_an_array_of_more_axes_than_the_kernel_has_is_refused() -> None:
+    for axes in (8, 9):
+        shape, apart = (2,) * axes, c_strides((3,) * axes, 4)
+        source, target = (Tensor(np.dtype("float32"), shape, each, 16) for each in (c_strides(shape, 4), apart))
+        with pytest.raises(Refusal, match="8 axes") if axes > 8 else nullcontext():
+            copy_arguments(source, target)
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gradkern.call import Refusal, Tensor
-from gradkern.cuda.rows import row_stride
+from gradkern.cuda.rows import require_flat, row_stride
 
 ITEMSIZE = 4
 STEPS = (0, 4, 20, 32, 64, 96, 128, 192)
@@ -44,3 +44,9 @@ def test_every_row_is_where_the_distance_says_or_the_array_is_refused(shape: tup
             expected = np.arange(rows)[:, None] * distance + np.arange(columns) * ITEMSIZE
             np.testing.assert_array_equal(real, expected, err_msg=f"{shape} {strides}")
     assert taken
+
+
+def test_an_address_that_no_access_is_aligned_to_is_refused() -> None:
+    require_flat("X", Tensor(np.dtype("float32"), (3,), (4,), 4))
+    with pytest.raises(Refusal, match="X: its address is no multiple of 4"):
+        require_flat("X", Tensor(np.dtype("float32"), (3,), (4,), 2))

@@ -17,6 +17,7 @@ from helpers.calls import message, prepare_any, run_any
 import gradkern
 import gradkern.ops
 from gradkern import ProviderError
+from gradkern.call import Refusal
 from gradkern.cli import main
 from gradkern.contract import registry, request
 from gradkern.system import providers
@@ -136,6 +137,13 @@ def test_out_arrays_with_gaps_are_copied_by_the_module_that_the_provider_has_for
     for given, out in ((dY, dY * 0), (turned, np.asfortranarray(dY * 0)), (turned, dY * 0)):  # as new ones may lie
         assert (run_any("ToyGrad", given, out={"dX": out}).dX == 2).all()
     assert len(asked) == 3
+
+    def refuse(*_: Any) -> Any:
+        raise Refusal("has too many axes")
+
+    monkeypatch.setitem(sys.modules, "copying_beads", SimpleNamespace(wrap=refuse))
+    says = message(ProviderError, run_any, "ToyGrad", dY[:2], out={"dX": wide[:2, ::2]})
+    assert says == "ToyGrad: provider 'abacus' cannot take the call: has too many axes"
 
 
 def test_a_provider_for_another_kind_of_device_does_not_take_host_arrays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ numbers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,7 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Adaptive", "AxisMap", "Resampling", "Terms", "Transposed", "Windows", "finite", "simplified", "transposed"]
+__all__ = [
+    "Adaptive",
+    "AxisMap",
+    "Resampling",
+    "Terms",
+    "Transposed",
+    "Windows",
+    "finite",
+    "reach",
+    "simplified",
+    "transposed",
+]
 
 
 class Terms(NamedTuple):
@@ -77,7 +87,7 @@ class Adaptive:
         counts = last - first
         outputs = np.repeat(of, counts)
         inputs = np.arange(len(outputs)) - np.repeat(counts.cumsum() - counts, counts) + np.repeat(first, counts)
-        return Terms(outputs, inputs, np.repeat(1 / counts, counts))
+        return Terms(outputs, inputs, np.repeat(1 / np.maximum(counts, 1), counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,5 +181,16 @@ def simplified(maps: Sequence[AxisMap]) -> list[AxisMap]:
 
 
 def finite(axis: Resampling) -> bool:
-    """Whether every coordinate is a number."""
-    return all(map(math.isfinite, (axis.step, axis.divisor, axis.offset))) and axis.divisor != 0
+    """Whether every coordinate is a number, of less than 2^31."""
+    with np.errstate(all="ignore"):
+        shift, step, divisor, offset = map(np.float32, (axis.shift, axis.step, axis.divisor, axis.offset))
+        ends = (np.array((0, axis.output), np.float32) + shift) * step / divisor + offset
+        return bool(np.isfinite((shift, step, divisor, offset)).all() and (np.abs(ends) < 2**31 - 2**8).all())
+
+
+def reach(axis: AxisMap) -> int:
+    """The largest whole number that a kernel computes along the axis, or more."""
+    if not isinstance(axis, Windows):
+        return max(axis.input, axis.output)
+    ends = axis.input + axis.begin, axis.input + axis.end, axis.output * axis.stride
+    return max(max(ends) + axis.kernel * axis.dilation + axis.stride, abs(axis.divisor))

@@ -30,6 +30,7 @@ ROWS = 4
 """Rows of dX that a thread adds up at once, where channels are first."""
 LINES = 32768
 """Bytes of shared memory for lines."""
+_MOST_INVERSE = 1e30  # outputs from input to input; of more, as of 0, a thread asks every output
 _AXES = tuple(f"axis{axis}_{number}" for axis in range(3) for number in range(AXIS))
 LAST_ARGUMENTS = ("dY", "dX", "unused", *ITEMS, "channels", *_AXES)
 LINES_ARGUMENTS = (
@@ -84,6 +85,7 @@ def axis_numbers(axis: AxisMap, compute: str) -> tuple[int, ...]:
             more = (0,) * 8
         case Resampling():
             inverse = axis.divisor / axis.step if axis.step else 0.0
+            inverse = inverse if abs(inverse) < _MOST_INVERSE else 0.0
             kind = "float32" if axis.mode == "nearest" else compute
             numbers = [_bits(each, kind) for each in (axis.shift, axis.step, axis.divisor, axis.offset)]
             of_range = [_bits(each, "float32") for each in (axis.shift, axis.offset, inverse)]

@@ -75,7 +75,8 @@ class Layout:
         inner = shape[1] // self.lanes if self.last else 1
         columns = sizes[2] if self.last else sizes[2] // self.lanes
         each = sizes[0] * sizes[1] * columns * inner
-        if max(each, prod(sizes)) > _MOST:
+        step = shape[1] * 8 if self.last else 1  # bytes from position to position, of an index at most
+        if max(each, prod(sizes), step) > _MOST:
             raise Refusal(f"an image of {prod(sizes) * (shape[1] if self.last else 1)} elements is too large")
         group = min(images, max(1, (_MOST - threads) // max(1, each)))
         blocks = -(-group * each // threads)

@@ -10,7 +10,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.kernels.separable.axis_map import AxisMap, simplified
+from gradkern.kernels.separable.axis_map import AxisMap, reach, simplified
 from gradkern.kernels.separable.config import (
     AXIS,
     LAST_ARGUMENTS,
@@ -35,6 +35,9 @@ def separable_plan(call: Call, maps: Sequence[AxisMap]) -> LaunchPlan | EmptyPla
     device, dY, dX = device_of(call), call.inputs["dY"], call.outputs["dX"]
     if 0 in (dX.size, dY.size):
         return EmptyPlan("zeros" if dX.size else "empty", 0, device, (dX.nbytes,))
+    sizes, outs = prod(dX.shape[2:]), prod(dY.shape[2:])
+    if max(sizes, outs, *map(reach, maps)) > _MOST - LINES:
+        raise Refusal(f"a plane of {sizes} elements, of {outs} outputs, or its windows, are too large")
     maps = simplified(maps)
     maps = [*(identity(maps[0]) for _ in range(3 - len(maps))), *maps]
     layout = Layout.of(dX, {"dY": dY, "dX": dX}, ("dX",))
@@ -70,8 +73,9 @@ def _lines(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) 
     groups = max(1, min(_THREADS // across, most // line, -(-rows // ROWS)))
     tiles = -(-sizes[2] // (across * columns))
     grid = -(-rows // (groups * ROWS)) * tiles
-    if max(grid, rows + groups * ROWS, prod(sizes), prod(outs)) > _MOST:
-        raise Refusal(f"{rows} rows of dX are too many")
+    step = outs[2] * dY.dtype.itemsize if outs[0] * outs[1] > 1 else 1
+    if max(grid, rows + groups * ROWS, step) > _MOST:
+        raise Refusal(f"{rows} rows of dX are too many, or those of dY, of {outs[2]} elements, too long")
     numbers = with_reciprocals(tiles=tiles, across=across, vectors=line // width, size0=sizes[0], size1=sizes[1])
     numbers |= {"rows": rows, "groups": groups, "span": line, **_axes(maps, config.compute)}
     return _launched(call, device, "lines_kernel", config, LINES_ARGUMENTS, numbers, grid)

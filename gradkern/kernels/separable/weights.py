@@ -105,7 +105,7 @@ def _range(reach: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
     @device_function
     def limited(o: Any, a: Any) -> int:
-        return int32(min(max(o, float32(0)), float32(a[1] - 1)))
+        return int32(min(int32(min(max(o, float32(0)), float32(a[1] - 1))), int32(a[1]) - 1))
 
     @device_function
     def first(x: int, a: Any) -> int:

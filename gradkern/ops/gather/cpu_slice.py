@@ -22,7 +22,8 @@ class SlicePlan:
     def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
         dX = outputs[0]
         dX[...] = 0
-        dX[self.places] = inputs[0]
+        if inputs[0].size:  # an empty range backwards is no slice
+            dX[self.places] = inputs[0]
 
 
 def plan(call: Call) -> SlicePlan:

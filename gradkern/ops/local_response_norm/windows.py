@@ -30,8 +30,8 @@ class Windows(NamedTuple):
         images, channels, *spatial = tensor.shape
         last = bool(channels_last(tensor))
         order = (0, *range(2, len(tensor.shape)), 1) if last else tuple(range(len(tensor.shape)))
-        extra = attributes["LocalSize"] - 1
-        around = extra // 2, extra - extra // 2
+        extra, most = attributes["LocalSize"] - 1, max(tensor.shape)  # a window ends where the array does
+        around = min(extra // 2, most), min(extra - extra // 2, most)
         if attributes["CrossChannel"]:
             outer, inner = (images * prod(spatial), 1) if last else (images, prod(spatial))
             return Windows(order, outer, (1, 1, channels), inner, *around)

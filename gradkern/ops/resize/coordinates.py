@@ -27,9 +27,12 @@ def axis_maps(call: Call) -> list[Resampling]:
     """Of the forward pass, for each spatial axis."""
     inputs, outputs = call.axes["spatial"], call.axes["out"]
     of_axis = _resampling if "Scales" in call.attributes else _axis_map
-    maps = [of_axis(call.attributes, axis, *sizes) for axis, sizes in enumerate(zip(inputs, outputs, strict=True))]
+    maps = [
+        of_axis(call.attributes, axis, *sizes) if all(sizes) else Resampling(*sizes, "nearest", 0.0, 0.0)
+        for axis, sizes in enumerate(zip(inputs, outputs, strict=True))
+    ]
     if not all(map(finite, maps)):
-        raise Refusal("roi, scales or source_steps make coordinates that are no numbers")
+        raise Refusal("roi, scales or source_steps make coordinates that are no numbers of less than 2^31")
     return maps
 
 
@@ -44,7 +47,7 @@ def _resampling(attributes: Any, axis: int, size: int, outputs: int) -> Resampli
 def _axis_map(attributes: Any, axis: int, size: int, outputs: int) -> Resampling:
     mode = attributes["coordinate_transformation_mode"]
     scales, roi, steps = (attributes.get(name) for name in ("scales", "roi", "source_steps"))
-    scale = outputs / size if scales is None or not size else scales[2 + axis]
+    scale = outputs / size if scales is None else scales[2 + axis]
     step, divisor = (1.0, scale) if steps is None else (steps[axis], 1.0)
     shift, offset = 0.0, 0.0
     match mode:

@@ -39,6 +39,10 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
         )
     if "position_ids" in names and len(cached) != 1:
         raise ShapeError(f"input cos_cache is {(*cached, half)}; expected (positions, {half}) with position_ids")
+    if "position_ids" in names and cached[0] == 0 < axes["B"] * axes["S"]:
+        raise ShapeError(
+            f"input cos_cache is {(*cached, half)}; expected a position at least, with position_ids {rows}"
+        )
     if "position_ids" in names and tuple(axes["placed"]) != rows:
         raise ShapeError(f"input position_ids is {tuple(axes['placed'])}; expected {rows}, batch and sequence")
     if "position_ids" not in names and cached != rows:

@@ -10,8 +10,12 @@ import pytest
 from helpers.simulate_launch import simulate
 from helpers.tolerance import assert_close
 
-from gradkern.kernels.separable.axis_map import Adaptive, AxisMap, Resampling, Windows
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.contract.samples import strides_in_order
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.kernels.separable.axis_map import Adaptive, AxisMap, Resampling, Windows, finite
 from gradkern.kernels.separable.plan import separable_plan
+from gradkern.policy import Policy
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 
@@ -47,6 +51,11 @@ MAPS: dict[str, list[AxisMap]] = {
         resampled(4, 5, "linear", shift=0.0, step=-1.3, offset=4.0, bounded=True),
         resampled(4, 6, "linear", shift=0.0, step=1.7, divisor=1.1, offset=-2.0, bounded=True),
     ],
+    "far outside": [
+        resampled(3, 4, "cubic", shift=0.0, step=-4e8, offset=1.0),
+        resampled(4, 3, "cubic", shift=0.0, step=4e8, offset=1.0),
+    ],
+    "close together": [resampled(3, 4, "linear", step=1e-42), resampled(4, 3, "linear", shift=0.0, step=1e-40)],
     "cubic": [resampled(4, 7, "cubic"), resampled(5, 3, "cubic")],
     "cubic inside": [resampled(4, 7, "cubic", excluded=True), resampled(3, 5, "cubic", excluded=True)],
 }
@@ -91,6 +100,36 @@ def test_lines_longer_than_shared_memory_and_rows_wider_than_a_block() -> None:
     check([Windows(1, 1, 1), Windows(517, 258, 3, 2, 1, 0)], f, 1, last=False)
 
 
+@pytest.mark.parametrize(
+    ("maps", "last"),
+    [
+        ([Windows(4, 1, 2, 1 << 32)], False),
+        ([Windows(4, 2, 1 << 30, 1, 3, 1 << 31, 1 << 31)], True),
+        ([Windows(4, 3, 2, divisor=1 << 32)], False),
+        ([Resampling(8, 1 << 16, "linear", 0.5, 1.0), Resampling(8, 1 << 16, "linear", 0.5, 1.0)], True),
+        ([Resampling(8, 3, "linear", 0.5, 1.0), Resampling(8, 1 << 29, "linear", 0.5, 1.0)], False),
+    ],
+)
+def test_numbers_of_more_than_31_bits_are_refused(maps: list[AxisMap], last: bool) -> None:
+    shapes = {"dY": (2, 8, *(each.output for each in maps)), "dX": (2, 8, *(each.input for each in maps))}
+    with pytest.raises(Refusal):
+        refused(maps, shapes, last)
+
+
+def test_bytes_between_positions_of_more_than_31_bits_are_refused() -> None:
+    maps = [Windows(2, 2, 1)]
+    with pytest.raises(Refusal):
+        refused(maps, dict.fromkeys(("dY", "dX"), (1, 1 << 29, 2)), last=True)
+
+
+def refused(maps: Sequence[AxisMap], shapes: dict[str, tuple[int, ...]], last: bool) -> None:
+    order = "channels_last" if last else "C"
+    dY, dX = (Tensor(np.dtype(f), each, strides_in_order(each, 4, order), 16) for each in shapes.values())
+    call = Call("ResizeGrad", {"dY": dY}, {"dX": dX}, {}, {}, frozenset(), "cuda:0", Policy())
+    with dry_run(DryRunDevice(0, (9, 0), 132, 227 << 10)):
+        separable_plan(call, maps)
+
+
 def test_infinity_reaches_its_own_terms_alone() -> None:
     maps = MAPS["linear"]
     dY = np.zeros((1, 1, 6, 8), f)
@@ -101,3 +140,15 @@ def test_infinity_reaches_its_own_terms_alone() -> None:
         )
         assert np.isinf(found["dX"]).sum() == 4
         assert not np.isnan(found["dX"]).any()
+
+
+def test_coordinates_beyond_31_bits_are_none() -> None:
+    assert finite(resampled(3, 4, "linear"))
+    for more in (
+        {"step": -1e9},
+        {"step": 1e39},
+        {"offset": -3e9},
+        {"step": 1e30, "divisor": 1e-30},
+        {"divisor": 1e-50},
+    ):
+        assert not finite(resampled(3, 4, "linear", **more))

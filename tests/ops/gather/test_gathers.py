@@ -64,6 +64,12 @@ def test_windows_that_are_none_are_refused(error: type[Exception], says: str, ch
     assert says in message(error, run_any, "DmlSliceGrad", ones((2, 3)), **given)
 
 
+def test_a_window_of_nothing_read_backwards_is_empty() -> None:
+    given = {"InputWindowOffsets": [0, 1], "InputWindowSizes": [0, 3], "InputWindowStrides": [-1, 1]}
+    found = run_any("DmlSliceGrad", ones((0, 3)), **given, OutputSizes=[4, 5]).OutputGradient
+    np.testing.assert_array_equal(found, np.zeros((4, 5)))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_sums_are_added_to_a_gradient_in_its_memory(dtype: str, gaps: bool) -> None:

@@ -8,6 +8,7 @@ from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of
 
 import gradkern
 from gradkern.call import Call, Tensor
+from gradkern.ops.local_response_norm.windows import Windows
 from gradkern.policy import Policy
 from gradkern.strides import end_to_end
 
@@ -28,6 +29,12 @@ def test_it_agrees_with_pytorch(last: bool) -> None:
     found = gradkern.run(DML, x.detach(), dY, **windows).OutputGradient
     torch.testing.assert_close(found, x.grad)
     assert found.stride() == x.stride()
+
+
+def test_a_window_is_no_longer_than_the_array() -> None:
+    tensor = Tensor(np.dtype(np.float32), (1, 2, 3, 4), (96, 48, 16, 4), 16)
+    windows = Windows.of(tensor, {"CrossChannel": 0, "LocalSize": 1 << 33})
+    assert (windows.before, windows.behind) == (4, 4)
 
 
 @pytest.mark.thorough

@@ -10,7 +10,11 @@ from helpers.reference import reference
 from helpers.simulate_launch import simulate
 from helpers.tolerance import assert_close
 
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.ops.pooling.cuda.max import plan
+from gradkern.policy import Policy
+from gradkern.strides import c_strides
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 
@@ -64,3 +68,16 @@ def test_indices_that_no_forward_pass_makes_reach_no_other_memory(index: int, la
     inputs, axes = {"dY": dY, "Indices": np.full(dY.shape, index)}, {"spatial": (8, 8), "out": (4, 4)}
     found, _ = simulate(plan, "MaxPoolGrad", inputs, {"dX": (shape, f)}, given, axes, last)
     assert found["dX"].sum() <= dY.sum()
+
+
+def test_a_plane_of_more_outputs_than_31_bits_count_is_refused() -> None:
+    shape, out = (1, 1, 1, 1), (1, 1, 1 << 16, 1 << 16)
+    tensors = [
+        Tensor(np.dtype(kind), each, c_strides(each, np.dtype(kind).itemsize), 16)
+        for kind, each in ((f, out), ("uint8", out), (f, shape))
+    ]
+    given = attributes((1 << 16, 1 << 16), (1, 1), ((1 << 16) - 1,) * 2, (1, 1), "plane")
+    axes = {"spatial": shape[2:], "out": out[2:]}
+    inputs, outputs = {"dY": tensors[0], "Indices": tensors[1]}, {"dX": tensors[2]}
+    with dry_run(DryRunDevice(0, (9, 0), 132, 227 << 10)), pytest.raises(Refusal, match="4294967296 outputs"):
+        plan(Call("MaxPoolGrad", inputs, outputs, given, axes, frozenset(), "cuda:0", Policy()))

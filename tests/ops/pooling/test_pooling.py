@@ -161,3 +161,8 @@ def test_directml_s_documentation_has_these_pools() -> None:
     assert gradkern.run("DmlMaxPoolingGrad", last, given, **windows).OutputGradient.strides == last.strides
     with pytest.raises(gradkern.ShapeError, match="the pool of an input of"):
         gradkern.run("DmlMaxPoolingGrad", X, D[..., :1], **windows)
+
+
+def test_a_pool_of_nothing_has_a_gradient_of_nothing() -> None:
+    found = gradkern.run("AdaptiveAveragePoolGrad", np.ones((1, 2, 3), np.float32), input_size=[0]).dX
+    assert found.shape == (1, 2, 0)

@@ -94,3 +94,11 @@ def test_directml_s_documentation_has_this_resampling() -> None:
         gradkern.run("DmlResampleGrad", D, **{**scales, "Scales": [1, 2, 0.5, 1.5]})
     with pytest.raises(gradkern.ShapeError, match="of the first two, as InputGradient"):
         gradkern.run("DmlResampleGrad", D, **{**scales, "OutputSizes": [1, 2, 2, 2]})
+
+
+@pytest.mark.parametrize("transformation", ["half_pixel", "align_corners"])
+def test_nothing_is_resized_to_zeros(transformation: Any) -> None:
+    for out, size in (((0, 2), (0, 3)), ((0, 2), (4, 3)), ((3, 0), (2, 5))):
+        given = {"input_size": size, "mode": "linear", "coordinate_transformation_mode": transformation}
+        found = gradkern.run("ResizeGrad", np.ones((1, 2, *out), np.float32), **given).dX
+        np.testing.assert_array_equal(found, np.zeros((1, 2, *size), np.float32))

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.calls import message, run_any
 from helpers.held import Held, hold
 from helpers.reference import reference
 from helpers.simulate_losses import Launch, kernel_of
 from helpers.tolerance import assert_close
 
-from gradkern.call import Call
+from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
+from gradkern.errors import ShapeError
 from gradkern.ops.rotary_embedding.cuda import plan as rotary_plan
 from gradkern.policy import Policy
 
@@ -98,3 +100,20 @@ def test_a_position_outside_of_the_cache_reads_its_end() -> None:
     )
     rotary_plan.plan(call)(tuple(each.address for each in held.values()), (output.address,), 0)
     np.testing.assert_array_equal(output.array[0, 0], [[0, 0], [1, 1], [2, 2]])
+
+
+def test_positions_need_a_cache_that_has_one() -> None:
+    X, angles = np.ones((1, 1, 3, 2), f), np.ones((0, 1), f)
+    given = angles, angles, np.zeros((1, 3), np.int64)
+    assert "expected a position at least" in message(ShapeError, run_any, "RotaryEmbedding", X, *given)
+    empty = run_any("RotaryEmbedding", X[:, :, :0], *given[:2], given[2][:, :0]).Y
+    assert empty.shape == (1, 1, 0, 2)
+
+
+def test_an_address_that_no_access_is_aligned_to_is_refused() -> None:
+    lines, X = hold(np.ones((1, 3, 1), f)).tensor, hold(np.ones((1, 1, 3, 2), f)).tensor
+    tensors = {"X": X, "cos_cache": lines._replace(alignment=2), "sin_cache": lines}
+    axes = {"B": 1, "N": 1, "S": 3, "D": 2, "half": 1, "cached": (1, 3)}
+    call = Call("RotaryEmbedding", tensors, {"Y": X}, {"interleaved": 0}, axes, frozenset(), "cuda:0", Policy())
+    with pytest.raises(Refusal, match="cos_cache: its address is no multiple of 4"):
+        rotary_plan.plan(call)

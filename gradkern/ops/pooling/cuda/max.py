@@ -9,6 +9,7 @@ from gradkern.call import Call, Refusal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.kernels.separable.axis_map import Windows, reach
 from gradkern.kernels.separable.layout import Layout, with_reciprocals
 from gradkern.ops.pooling.cuda.config import ARGUMENTS, MaxPoolConfig
 from gradkern.ops.pooling.windows import PoolWindows
@@ -36,9 +37,10 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     windows, shape = PoolWindows.of(call), model.shape
     local = indices is not None and indices.dtype.itemsize == 1
     in_tensor = not local and call.attributes["index_base"] == "tensor"
-    inputs = prod(windows.inputs)
-    if inputs >= 1 << 31 or max(map(_reach, *_axes(windows))) >= 1 << 31:
-        raise Refusal(f"a plane of {inputs} elements, or its windows, are too large")
+    inputs, outputs = prod(windows.inputs), prod(windows.outputs)
+    along = [Windows(size, out, kernel, *more) for size, kernel, out, *more in zip(*_axes(windows), strict=True)]
+    if max(inputs, outputs, *map(reach, along)) >= 1 << 31:
+        raise Refusal(f"a plane of {inputs} elements, of {outputs} outputs, or its windows, are too large")
     config = MaxPoolConfig(
         call.operator,
         tensors["dY" if gradient else "X"].dtype.name,
@@ -79,8 +81,3 @@ def _axes(windows: PoolWindows) -> tuple[tuple[int, ...], ...]:
         windows.dilations,
         windows.begins,
     )
-
-
-def _reach(size: int, kernel: int, out: int, stride: int, dilation: int, begin: int) -> int:
-    """The largest number that a kernel computes along an axis."""
-    return max(size + begin, out * stride) + kernel * dilation + stride

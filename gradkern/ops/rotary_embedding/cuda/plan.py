@@ -23,8 +23,10 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     positions = call.inputs.get("position_ids")
     if Y.size == 0:
         return EmptyPlan("empty", 0, device, (0,))
-    for name, tensor in ((data, X), (cos, cosines), (sin, sines), (result, Y)):
-        if tensor.shape[-1] > 1 and tensor.strides[-1] != tensor.dtype.itemsize:
+    for name, tensor in {**call.inputs, **call.outputs}.items():
+        if tensor.alignment < tensor.dtype.alignment:
+            raise Refusal(f"{name}: its address is no multiple of {tensor.dtype.alignment}; pass a contiguous copy")
+        if name != "position_ids" and tensor.shape[-1] > 1 and tensor.strides[-1] != tensor.dtype.itemsize:
             raise Refusal(f"{name}: its last axis does not lie end to end in memory; pass a contiguous copy")
     rows = Y.size // Y.shape[-1]
     if rows >= 1 << 31:
