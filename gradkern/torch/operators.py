@@ -21,6 +21,7 @@ from gradkern.contract.axes import match, rank_of
 from gradkern.contract.registry import operators
 from gradkern.contract.schema import Attribute, Flat, Input, Ones, Operator, Output, Token, axis_of
 from gradkern.dispatch.run import run
+from gradkern.errors import DeviceError
 from gradkern.policy import DEFAULT, Policy
 from gradkern.strides import dense_like
 from gradkern.system.importing import load
@@ -44,7 +45,7 @@ def define() -> torch.library.Library:
         for key in ("CPU", "CUDA"):
             library.impl(name, kernel, key)
         library.impl(name, _without_gradient(name), "Autograd")
-        torch.library.register_fake(f"gradkern::{name}", _fake(operator), lib=library)
+        torch.library.register_fake(f"gradkern::{name}", _fake(name, operator), lib=library)
     return library
 
 
@@ -129,12 +130,17 @@ def _kernel(name: str, operator: Operator) -> Callable[..., Any]:
     return kernel
 
 
-def _fake(operator: Operator) -> Callable[..., Any]:
-    """Types and shapes of the results, by the contract's rules."""
+def _fake(name: str, operator: Operator) -> Callable[..., Any]:
+    """Types and shapes of the results, by the contract's rules. Also called where only some inputs are on meta."""
     names = [each.name for each in tensors_of(operator)]
+    on_device = {each.name for each in operator.inputs if each.memory == "device"}
 
     def fake(*inputs: Any, outputs: str | None = None, **attributes: Any) -> Any:
         given = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))  # optional ones may be left out
+        places = {key: each.device for key, each in given.items() if each is not None and key in on_device}
+        if len({*places.values()}) > 1:
+            text = ", ".join(f"input {key} on {device}" for key, device in places.items())
+            raise DeviceError(f"{name}: the arrays are on different devices: {text}")
         wanted = _wanted(operator, outputs)
         chosen = operator.chosen(attributes)
         every = [

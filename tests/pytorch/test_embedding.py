@@ -122,10 +122,11 @@ def test_the_backend_computes_gradients_and_leaves_forward_passes_to_inductor(
     assert torch.equal(gradient(net, compiled, indices), found)
 
 
-def test_the_backend_says_what_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("option", "value"), [("scale_grad_by_freq", True), ("max_norm", 0.0)])
+def test_the_backend_says_what_it_leaves(option: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "_ON_EVERY_DEVICE", True)
     net, indices = model(), torch.randint(0, 50, (8, 32))
-    net[0].scale_grad_by_freq = True
+    setattr(net[0], option, value)
     expected = gradient(net, net, indices)
     found = gradient(net, torch.compile(net, backend="gradkern", options={"gradkern": True}), indices)
     torch.testing.assert_close(found, expected)

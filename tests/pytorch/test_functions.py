@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.nn import functional
 
 import gradkern
 import gradkern.torch
+from gradkern.errors import DeviceError
 from gradkern.torch import InvertibleLayerNorm, LayerNorm, LinearGELU, RMSNorm, accelerate, operators
 from gradkern.torch.functional import convolutions
 
@@ -287,6 +289,21 @@ def test_modules_tell_shapes_of_tensors_without_memory() -> None:
     model = model.to("meta")
     model(x.to("meta")).sum().backward()
     assert all(each.grad is not None and each.grad.is_meta for each in model.parameters())
+
+
+MIXED: dict[str, Callable[[Any, Any], Any]] = {
+    "group_norm": lambda x, w: gradkern.torch.group_norm(x, 2, w, w),
+    "cross_entropy": lambda x, w: gradkern.torch.cross_entropy(x, w.long()),
+    "linear_cross_entropy": lambda x, w: gradkern.torch.linear_cross_entropy(x, w.expand(4, 4), torch.zeros(4).long()),
+    "rotary_embedding": lambda x, w: gradkern.torch.rotary_embedding(x[None, None], w.expand(2, 4).T, w.expand(2, 4).T),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_tensor_without_memory_among_others_is_refused(name: str) -> None:
+    """PyTorch takes such a call for one on the device meta, whose results no kernel would write."""
+    with pytest.raises(DeviceError, match=r"different devices: .* on cpu, .* on meta"):
+        MIXED[name](torch.ones(4, 4), torch.ones(4, device="meta"))
 
 
 def test_norms_without_parameters() -> None:

@@ -29,7 +29,7 @@ def _site(node: fx.Node) -> Site:
     call = arguments(node, "input", "weight", **names)
     indices, weight, y = value(call["input"]), value(call["weight"]), value(node)
     reason = _reason(indices, weight, y)
-    if not reason and any(call[name] for name in ("max_norm", "scale_grad_by_freq", "sparse")):
+    if not reason and (call["max_norm"] is not None or call["scale_grad_by_freq"] or call["sparse"]):
         reason = "max_norm, scale_grad_by_freq and sparse are PyTorch's"
     if reason or weight is None or indices is None:
         return Site(_NAME, node, y, reason=reason)
