@@ -28,7 +28,7 @@ def library() -> Iterator[Any]:
     for name, operator in TOYS.items():
         library.define(operators.schema_of(name, operator))
         library.impl(name, operators._kernel(name, operator), "CPU")
-        torch.library.register_fake(f"toys::{name}", operators._fake(operator), lib=library)
+        torch.library.register_fake(f"toys::{name}", operators._fake(name, operator), lib=library)
     yield torch.ops.toys
     library._destroy()
 
