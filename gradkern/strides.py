@@ -72,7 +72,7 @@ def channels_as_in(model: Tensor, shape: tuple[int, ...], itemsize: int) -> tupl
 
 def memory_order(tensor: Tensor) -> tuple[int, ...]:
     """The axes in the order of memory, slowest first."""
-    return tuple(sorted(range(len(tensor.shape)), key=lambda axis: -tensor.strides[axis]))
+    return tuple(sorted(range(len(tensor.shape)), key=lambda axis: -abs(tensor.strides[axis])))
 
 
 def layout(tensor: Tensor) -> str:

@@ -150,6 +150,13 @@ def test_an_array_of_more_axes_than_the_kernel_has_is_refused() -> None:
             copy_arguments(source, target)
 
 
+def test_rows_from_the_last_to_the_first_are_rows() -> None:
+    source, target = (Tensor(np.dtype(np.float32), (6, 8), (step, 4), 16) for step in (32, -32))
+    for one, other in ((source, target), (target, source)):
+        (_, turned, read, written, _), *_ = copy_arguments(one, other)
+        assert (turned, read, written) == (False, 4, 4)
+
+
 @pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize(
     "shape", [(2, 96, 112, 112), (2, 1152, 7, 7), (2, 3, 224, 224), (1, 144, 56, 56), (9, 130, 2, 3)]

@@ -45,6 +45,12 @@ class Transposed(NamedTuple):
     weights: NDArray[np.float64]
 
 
+def _runs(first: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """By n: `counts[n]` times n, and the numbers from `first[n]` on."""
+    of = np.repeat(np.arange(len(counts)), counts)
+    return of, np.arange(len(of)) - (counts.cumsum() - counts - first)[of]
+
+
 @dataclass(frozen=True, slots=True)
 class Windows:
     """Averages of windows: output o is the mean of inputs o*stride - begin + t*dilation, for t < kernel, inside.
@@ -64,14 +70,15 @@ class Windows:
     divisor: int = 0
 
     def terms(self, compute: Any) -> Terms:
-        first = np.arange(self.output)[:, None] * self.stride - self.begin
-        inputs = first + np.arange(self.kernel) * self.dilation
-        inside = (inputs >= 0) & (inputs < self.input)
-        counted = inputs < self.input + self.end if self.padded else inside
-        counts = np.full(self.output, self.divisor) if self.divisor else counted.sum(1)
-        weights = (1 / np.where(counts == 0, 1, counts))[:, None] * inside
-        outputs = np.broadcast_to(np.arange(self.output)[:, None], inputs.shape)
-        return Terms(outputs[inside], inputs[inside], weights[inside])
+        first = np.arange(self.output) * self.stride - self.begin
+        begin, inside, padded = (
+            np.clip(-(-(end - first) // self.dilation), 0, self.kernel)  # elements of each window before this one
+            for end in (0, self.input, self.input + self.end)
+        )
+        counts = inside - begin
+        outputs, t = _runs(begin, counts)
+        divisors = np.full(self.output, self.divisor) if self.divisor else padded if self.padded else counts
+        return Terms(outputs, first[outputs] + t * self.dilation, 1 / divisors[outputs])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +91,8 @@ class Adaptive:
     def terms(self, compute: Any) -> Terms:
         of = np.arange(self.output)
         first, last = of * self.input // self.output, -(-(of + 1) * self.input // self.output)
-        counts = last - first
-        outputs = np.repeat(of, counts)
-        inputs = np.arange(len(outputs)) - np.repeat(counts.cumsum() - counts, counts) + np.repeat(first, counts)
-        return Terms(outputs, inputs, np.repeat(1 / np.maximum(counts, 1), counts))
+        outputs, inputs = _runs(first, last - first)
+        return Terms(outputs, inputs, 1 / (last - first)[outputs])
 
 
 @dataclass(frozen=True, slots=True)

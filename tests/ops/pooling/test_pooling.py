@@ -166,3 +166,11 @@ def test_directml_s_documentation_has_these_pools() -> None:
 def test_a_pool_of_nothing_has_a_gradient_of_nothing() -> None:
     found = gradkern.run("AdaptiveAveragePoolGrad", np.ones((1, 2, 3), np.float32), input_size=[0]).dX
     assert found.shape == (1, 2, 0)
+
+
+@pytest.mark.parametrize(("count_include_pad", "divisor"), [(0, 4), (1, 1 << 40)])
+def test_a_window_of_padding_takes_no_memory(count_include_pad: int, divisor: int) -> None:
+    windows = {"kernel_shape": [1 << 40], "strides": [1 << 40], "pads": [1 << 40, 1 << 40]}
+    given = {**windows, "input_size": [4], "count_include_pad": count_include_pad}
+    found = gradkern.run("AveragePoolGrad", np.array([[[3.0, 8.0]]]), **given).dX
+    np.testing.assert_array_equal(found, np.full((1, 1, 4), 8 / divisor))
