@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from helpers.tolerance import NORM
 from torch.nn import functional
 
 import gradkern.torch
+from gradkern.torch.overrides import switch
 
 pytestmark = [pytest.mark.torch, pytest.mark.thorough]
 
@@ -184,3 +186,43 @@ def test_deterministic_algorithms_are_gradkerns_where_pytorch_has_none(
         torch.use_deterministic_algorithms(False)
     torch.testing.assert_close(found[0].cpu().double(), exact, rtol=1e-4, atol=1e-5)
     assert torch.equal(found[0], found[1])
+
+
+@pytest.fixture
+def raising() -> Iterator[None]:
+    """PyTorch's kernel on the CPU raises where its kernel on GPUs does."""
+    name = "upsample_bilinear2d_backward"
+    kernel = next(each for each in switch._kernels() if each.translation.name == name and each.key == "CPU")
+    assert kernel.override.remove()
+    below = torch.library.get_kernel(f"aten::{name}", "CPU")
+
+    def answer(keys: Any, *args: Any, **named: Any) -> Any:
+        if torch.are_deterministic_algorithms_enabled():
+            raise RuntimeError(f"{name} does not have a deterministic implementation")
+        return below.call_boxed(keys, *args, **named)
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel is replaced
+        library.impl(name, answer, "CPU", with_keyset=True, allow_override=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+    gradkern.torch.disable()
+    assert kernel.override.remove()
+    library._destroy()
+
+
+def test_tuning_leaves_nothing_to_kernels_that_raise(raising: None) -> None:
+    leaf = torch.randn(2, 4, 9, 8, requires_grad=True)
+
+    def step() -> Any:
+        y = torch.ops.aten.upsample_bilinear2d(leaf, (20, 13), False)
+        return torch.autograd.grad(y.square().sum(), leaf)[0]
+
+    expected = step()
+    torch.use_deterministic_algorithms(True)
+    with pytest.raises(RuntimeError, match="deterministic"):
+        step()
+    gradkern.torch.enable("resize", devices="cpu")
+    gradkern.torch.tune(step, repeats=1)
+    torch.testing.assert_close(step(), expected)

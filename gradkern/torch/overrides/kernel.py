@@ -122,9 +122,19 @@ class Kernel:
         """
         self._set_enabled(False)
 
+    @property
+    def replaces_errors(self) -> bool:
+        """Whether PyTorch's kernel may raise at every call, as only deterministic algorithms are allowed now."""
+        only = (
+            torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+        )
+        return self.translation.result is not None and only
+
     def deactivate(self, reason: str) -> None:
-        """Leave the operator to PyTorch as if there were no gradkern, until `activate`: in `tune`, between steps."""
-        if self.override.remove():
+        """Leave the operator to PyTorch as if there were no gradkern, until `activate`: in `tune`, between steps.
+        Not where it has to answer.
+        """
+        if not self.replaces_errors and self.override.remove():
             self.inactive = reason
 
     def activate(self) -> None:

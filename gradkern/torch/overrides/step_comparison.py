@@ -31,7 +31,9 @@ def compare_steps(
     calls     how often each signature came in a step
     repeats   steps in each of two turns of each way, after one with each
     """
-    named = {f"{each.translation.name} on {each.key}": each for each in kernels if each.enabled}
+    named = {
+        f"{each.translation.name} on {each.key}": each for each in kernels if each.enabled and not each.replaces_errors
+    }
     runs: list[tuple[int, str, tuple[str, ...], frozenset[str]]] = []
     for name, kernel in named.items():
         came = [each for each in kernel.signatures() if calls.get(each)]
