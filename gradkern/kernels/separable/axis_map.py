@@ -146,7 +146,8 @@ class Resampling:
             weights = np.stack((1 - f, f) if self.mode == "linear" else _cubic(f, self.cubic), 1)
         if self.excluded:
             weights = weights * ((places >= 0) & (places < self.input))
-            weights /= weights.sum(1, keepdims=True)
+            total = weights.sum(1, keepdims=True)
+            weights = weights / np.where(total == 0, 1, total)  # none inside: none at all
         if self.bounded:
             weights = weights * ((at >= 0) & (at <= self.input - 1))[:, None]
         inputs = np.clip(places, 0, self.input - 1).astype(np.int64)

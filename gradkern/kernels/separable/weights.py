@@ -192,7 +192,7 @@ def _resampling(kind: Kind, compute: str) -> Callable[..., Any]:
                         total += w
                         if inside(tap, a) == x:
                             result += w
-                if EXCLUDED:
+                if EXCLUDED and total != FLOAT(0):
                     result = result / total
         if BOUNDED and (at < PLACE(0) or at > PLACE(int32(a[0]) - 1)):
             result = FLOAT(0)

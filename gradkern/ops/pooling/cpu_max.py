@@ -47,6 +47,19 @@ def _input_of(index: int, output: int, window: Any, sizes: Any, local: Any) -> i
     return place
 
 
+@numba.njit(**INLINE)
+def _is_empty(output: int, window: Any, sizes: Any) -> bool:
+    """Whether a window's dilations pass over all of the input."""
+    kernel, outs, strides, dilations, begins = window
+    o0, o1, o2 = output // (outs[1] * outs[2]), output // outs[2] % outs[1], output % outs[2]
+    for axis, o in ((0, o0), (1, o1), (2, o2)):
+        first = o * strides[axis] - begins[axis]
+        t = (max(-first, 0) + dilations[axis] - 1) // dilations[axis]
+        if t >= kernel[axis] or first + t * dilations[axis] >= sizes[axis]:
+            return True
+    return False
+
+
 @kernel
 def _check(
     queue: Any, Indices: Any, bad: Any, planes: int, inner: int, outputs: int, numbers: Any, base: int, local: Any
@@ -60,7 +73,7 @@ def _check(
             for c in range(inner):
                 at = (task * outputs + o) * inner + c
                 index = Indices[at] - (task * inner + c) * base
-                if _input_of(index, o, window, sizes, local) < 0:
+                if _input_of(index, o, window, sizes, local) < 0 and not _is_empty(o, window, sizes):
                     if bad[2 * task] == 0:
                         bad[2 * task + 1] = at
                     bad[2 * task] += 1
@@ -88,7 +101,8 @@ def _gradient(
                 at = (image * outputs + o) * inner + begin + c
                 index = Indices[at] - (image * inner + begin + c) * base
                 place = _input_of(index, o, window, sizes, local) * width + c
-                store(sums, place, load(sums, place) + load(dY, at))
+                if place >= 0:
+                    store(sums, place, load(sums, place) + load(dY, at))
         for x in range(inputs):
             for c in range(count):
                 store(dX, (image * inputs + x) * inner + begin + c, load(sums, x * width + c))

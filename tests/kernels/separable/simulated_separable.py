@@ -57,6 +57,10 @@ MAPS: dict[str, list[AxisMap]] = {
     ],
     "close together": [resampled(3, 4, "linear", step=1e-42), resampled(4, 3, "linear", shift=0.0, step=1e-40)],
     "cubic": [resampled(4, 7, "cubic"), resampled(5, 3, "cubic")],
+    "cubic outside": [
+        resampled(4, 7, "cubic", excluded=True, offset=-5.0),
+        resampled(3, 5, "cubic", excluded=True, offset=4.0),
+    ],
     "cubic inside": [resampled(4, 7, "cubic", excluded=True), resampled(3, 5, "cubic", excluded=True)],
 }
 TYPES = (b, f, d, h)

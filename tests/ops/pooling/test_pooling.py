@@ -174,3 +174,12 @@ def test_a_window_of_padding_takes_no_memory(count_include_pad: int, divisor: in
     given = {**windows, "input_size": [4], "count_include_pad": count_include_pad}
     found = gradkern.run("AveragePoolGrad", np.array([[[3.0, 8.0]]]), **given).dX
     np.testing.assert_array_equal(found, np.full((1, 1, 4), 8 / divisor))
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint8"])
+def test_a_dilated_window_that_passes_over_the_input_gives_its_gradient_to_none(kind: str) -> None:
+    windows = {"kernel_shape": [2], "dilations": [3], "pads": [1, 2]}
+    Y, indices = gradkern.run("MaxPool", np.array([[[5.0, 4.0], [6.0, 7.0]]]), **windows, indices_type=kind)
+    np.testing.assert_array_equal(Y, [[[-np.inf, 5], [-np.inf, 6]]])
+    found = gradkern.run("MaxPoolGrad", np.array([[[1.0, 2.0], [3.0, 4.0]]]), indices, input_size=[2], **windows).dX
+    np.testing.assert_array_equal(found, [[[2, 0], [4, 0]]])
