@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from build_metadata import repository_url
+from packaging.version import Version
 
 from gradkern import __version__
 from gradkern.cli.catalogue import calls
@@ -106,6 +107,8 @@ def prepare(version: str) -> None:
     """Name the next version: in the package, in CITATION.cff and in the changelog, whose head it takes."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         sys.exit(f"tools/release: {version!r} is no version; expected one as 0.3.0")
+    if Version(version) <= Version(__version__):
+        sys.exit(f"tools/release: {version} is no later version than {__version__}")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     head, begin, rest = changelog.partition("## Unreleased\n")
@@ -113,13 +116,15 @@ def prepare(version: str) -> None:
         sys.exit(f"tools/release: CHANGELOG.md has no section Unreleased, or has {version} already")
     here, following, older = rest.partition("\n## ")
     here = re.sub(r"### \w+\n\s*(?=### |\Z)", "", here).rstrip() + "\n"  # without headings of nothing
+    if not here.strip():
+        sys.exit("tools/release: CHANGELOG.md has nothing under Unreleased")
     empty = "".join(f"\n### {each}\n" for each in ("Added", "Changed", "Fixed"))
     new = f"{head}{begin}{empty}\n## {version} - {today}\n{here}{following}{older}"
     (ROOT / "CHANGELOG.md").write_text(new, encoding="utf-8")
     for path, pattern, new in (
-        ("gradkern/version.py", r'__version__ = ".*"', f'__version__ = "{version}"'),
-        (".github/CITATION.cff", r"version: .*", f"version: {version}"),
-        (".github/CITATION.cff", r"date-released: .*", f"date-released: {today}"),
+        ("gradkern/version.py", r'(?m)^__version__ = ".*"', f'__version__ = "{version}"'),
+        (".github/CITATION.cff", r"(?m)^version: .*", f"version: {version}"),
+        (".github/CITATION.cff", r"(?m)^date-released: .*", f"date-released: {today}"),
     ):
         text = (ROOT / path).read_text(encoding="utf-8")
         (ROOT / path).write_text(re.sub(pattern, new, text), encoding="utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
@@ -41,7 +41,7 @@ def check_kernels(
     most of its time is compilation.
     """
     end = time.perf_counter() + seconds
-    tried, refused, left = 0, 0, 0
+    tried, refused, left, ended = 0, 0, 0, False
     operators: set[str] = set()
     rounds = [*_rounds(provider, reference)]
     pool = pool or ProcessPoolExecutor(min(16, os.cpu_count() or 1), get_context("spawn"))
@@ -59,9 +59,16 @@ def check_kernels(
                 except TimeoutError:
                     left += 1
                     continue
+                except BrokenExecutor as error:  # one of its processes ended, and with it all
+                    if not ended:
+                        yield problem("self-test", f"a process of the {reference} provider ended: {error}")
+                    ended, left = True, left + 1
+                    continue
                 except GradkernError:  # there is nothing to compare with
                     refused += 1
                     continue
+                except Exception as error:  # whatever happens is a finding here, too
+                    fault = f"on {reference}, {type(error).__name__}: {error}"
                 tried, operators = tried + 1, operators | {each.name}
                 if fault is not None:
                     yield problem("self-test", f"{each.name} {_described(each)}: {fault}")

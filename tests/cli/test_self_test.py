@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,16 @@ def test_a_crash_is_found_and_a_refusal_of_the_reference_is_none(monkeypatch: py
         assert wrong.text.endswith(f"{type(error).__name__}: {error}")
         monkeypatch.undo()
         monkeypatch.setattr(self_test, "_rounds", lambda *_: iter([[wanted(GELU)]]))
+    wrong, _ = checked(monkeypatch, lambda _: ends(ZeroDivisionError("division")), which=1)
+    assert wrong.text.endswith("on cpu, ZeroDivisionError: division")
+    monkeypatch.undo()
+    monkeypatch.setattr(self_test, "_rounds", lambda *_: iter([[wanted(GELU)] * 2]))
+    broken = Here()
+    monkeypatch.setattr(broken, "submit", lambda *_: Here().submit(ends, BrokenExecutor("abruptly")))
+    wrong, summary = check_kernels("cpu", "cpu", pool=broken)
+    assert wrong.text == "a process of the cpu provider ended: abruptly"
+    assert summary.facts["left_out"] == 2
+    monkeypatch.setattr(self_test, "_rounds", lambda *_: iter([[wanted(GELU)]]))
     (found,) = checked(monkeypatch, lambda _: ends(ProviderError("no such size")), which=1)
     assert found.text == "0 calls of 0 operators compared with the cpu provider, 1 that this one does not take"
 

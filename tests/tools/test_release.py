@@ -127,7 +127,15 @@ def test_preparing_a_version_names_it_everywhere(tmp_path: Path, monkeypatch: py
     assert text.startswith("# Changelog\n\n## Unreleased\n\n### Added\n\n### Changed\n\n### Fixed\n\n## 7.0.0 - ")
     assert "\n\n### Added\n\n- a thing\n\n## " in text
     assert '"7.0.0"' in (tmp_path / "gradkern" / "version.py").read_text()
-    assert "version: 7.0.0\ndate-released: 2" in (tmp_path / ".github" / "CITATION.cff").read_text()
+    citation = (tmp_path / ".github" / "CITATION.cff").read_text()
+    assert "\ncff-version: 1.2.0\n" in citation
+    assert "\nversion: 7.0.0\ndate-released: 2" in citation
+    for version, message in (
+        ("7.0.1", "nothing under Unreleased"),
+        ("0.1.0", f"later version than {gradkern.__version__}"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            build_release.prepare(version)
     with pytest.raises(SystemExit, match=r"has 7\.0\.0 already"):
         build_release.prepare("7.0.0")
     with pytest.raises(SystemExit, match="'8' is no version"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba
@@ -37,7 +38,8 @@ def sigmoid(z: Any, one: Any) -> Any:
 def _quick_gelu(d: Any, x: Any, _: Any, r: Any, one: Any) -> Any:
     z = r[0] * x
     s, rest = sigmoid(z, one)
-    return d * (s * (one + z * rest)), one, one
+    bend = z * rest if abs(z) < math.inf else one - one  # where x is finite and z is not, too
+    return d * (s * (one + bend)), one, one
 
 
 @numba.njit(**INLINE)

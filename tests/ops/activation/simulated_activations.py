@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from helpers import simulated
@@ -64,6 +65,19 @@ def test_any_size_and_alignment(size: int, offset: int) -> None:
 @pytest.mark.parametrize("in_place", ["dY", "X"])
 def test_over_either_input(in_place: str) -> None:
     check("GeluGrad", 777, f, in_place=in_place)
+
+
+@pytest.mark.parametrize("dtype", [b, f, d])
+def test_where_alpha_x_is_no_number_of_the_type_the_slope_is_0_or_1(dtype: str) -> None:
+    types = ElementwiseTypes("QuickGeluGrad", (dtype, dtype), (dtype,), numbers=("",))
+    largest = float(ml_dtypes.finfo(dtype).max)
+    X = np.array([[-largest, largest, -np.inf, np.inf, np.nan]]).astype(dtype)
+    held, output = [hold(np.ones_like(X)), hold(X)], Held((1, 5), dtype)
+    config = replace(next(configs(types, 16)), threads=32)
+    places = (held[0].address, held[1].address, 0, output.address, 0, 0, bits_of(1.702, types.compute), 0, 0)
+    arguments = tuple(np.int64(each) for each in (*places, 5, *[0] * 9))
+    simulated.launch(build(types, config), 1, 32, 1, 0, arguments)
+    np.testing.assert_array_equal(np.array(output.array, float), [[0, 1, 0, 1, np.nan]])
 
 
 def test_infinities_and_nan_go_through_as_the_formula_has_them() -> None:

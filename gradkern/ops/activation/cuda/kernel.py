@@ -49,13 +49,15 @@ def sigmoid_of(types: ElementwiseTypes) -> Callable[[Any], Any]:
 
 
 def _quick_gelu(types: ElementwiseTypes) -> Callable[..., Any]:
-    ONE, sigmoid = _number(types)(1), sigmoid_of(types)
+    number, sigmoid = _number(types), sigmoid_of(types)
+    ZERO, ONE, INFINITY = number(0), number(1), number(math.inf)
 
     @device_function
     def quick_gelu(d: Any, x: Any, _: Any, r: Any) -> Any:
         z = r[0] * x
         s, rest = sigmoid(z)
-        return d * (s * (ONE + z * rest))
+        bend = z * rest if abs(z) < INFINITY else ZERO  # where x is finite and z is not, too
+        return d * (s * (ONE + bend))
 
     return quick_gelu
 
