@@ -34,7 +34,7 @@ def separable_plan(call: Call, maps: Sequence[AxisMap]) -> LaunchPlan | EmptyPla
     """The plan of a call whose dX, of N, C and spatial axes, is the gradient of the input of these maps from dY."""
     device, dY, dX = device_of(call), call.inputs["dY"], call.outputs["dX"]
     if 0 in (dX.size, dY.size):
-        return EmptyPlan("zeros" if dX.size else "empty", 0, device, (dX.nbytes,))
+        return EmptyPlan("empty", 0, device, (dX.nbytes,))
     sizes, outs = prod(dX.shape[2:]), prod(dY.shape[2:])
     if max(sizes, outs, *map(reach, maps)) > _MOST - LINES:
         raise Refusal(f"a plane of {sizes} elements, of {outs} outputs, or its windows, are too large")

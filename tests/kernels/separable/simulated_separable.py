@@ -117,21 +117,27 @@ def test_lines_longer_than_shared_memory_and_rows_wider_than_a_block() -> None:
 def test_numbers_of_more_than_31_bits_are_refused(maps: list[AxisMap], last: bool) -> None:
     shapes = {"dY": (2, 8, *(each.output for each in maps)), "dX": (2, 8, *(each.input for each in maps))}
     with pytest.raises(Refusal):
-        refused(maps, shapes, last)
+        planned(maps, shapes, last)
 
 
 def test_bytes_between_positions_of_more_than_31_bits_are_refused() -> None:
     maps = [Windows(2, 2, 1)]
     with pytest.raises(Refusal):
-        refused(maps, dict.fromkeys(("dY", "dX"), (1, 1 << 29, 2)), last=True)
+        planned(maps, dict.fromkeys(("dY", "dX"), (1, 1 << 29, 2)), last=True)
 
 
-def refused(maps: Sequence[AxisMap], shapes: dict[str, tuple[int, ...]], last: bool) -> None:
+def test_nothing_has_the_plan_of_any_empty_call() -> None:
+    """Which a policy that pins a kernel takes."""
+    assert planned([Windows(4, 2, 2, 2)], {"dY": (2, 0, 2), "dX": (2, 0, 4)}, last=False).kernel == "empty"
+    assert planned([Windows(4, 0, 2, 2)], {"dY": (2, 8, 0), "dX": (2, 8, 4)}, last=False).kernel == "empty"
+
+
+def planned(maps: Sequence[AxisMap], shapes: dict[str, tuple[int, ...]], last: bool) -> Any:
     order = "channels_last" if last else "C"
     dY, dX = (Tensor(np.dtype(f), each, strides_in_order(each, 4, order), 16) for each in shapes.values())
     call = Call("ResizeGrad", {"dY": dY}, {"dX": dX}, {}, {}, frozenset(), "cuda:0", Policy())
     with dry_run(DryRunDevice(0, (9, 0), 132, 227 << 10)):
-        separable_plan(call, maps)
+        return separable_plan(call, maps)
 
 
 def test_infinity_reaches_its_own_terms_alone() -> None:

@@ -28,7 +28,7 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     model = call.outputs["dX"] if gradient else next(iter(call.outputs.values()))._replace(dtype=call.inputs["X"].dtype)
     indices = tensors.get("Indices")
     if indices is not None and gradient and indices.size == 0:
-        return EmptyPlan("zeros", 0, device, tuple(each.nbytes for each in call.outputs.values()))
+        return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
     layout = Layout.of(model, tensors, ("dX",) if gradient else ())
     if layout.last:  # every array is read or written in vectors of channels
         layout = Layout.of(model, tensors, tuple(tensors))
