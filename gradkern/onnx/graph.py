@@ -123,7 +123,10 @@ def _read(model: Any) -> onnx.ModelProto:
 
 
 def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    return onnx.inliner.inline_local_functions(proto) if proto.functions else proto
+    try:
+        return onnx.inliner.inline_local_functions(proto) if proto.functions else proto
+    except Exception as error:  # of onnx's checks and of its inliner
+        raise GraphError(f"the model's functions cannot be inlined: {error}") from error
 
 
 def _array(tensor: onnx.TensorProto) -> np.ndarray:

@@ -42,6 +42,14 @@ def model(*nodes: Any, inputs: str = "x", outputs: str = "y", kind: int = Tensor
     return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
 
+def itself() -> Any:
+    found = model(node("Twice", "x", "y", domain="mine"))
+    found.opset_import.append(helper.make_opsetid("mine", 1))
+    body = [helper.make_node("Twice", ["a"], ["b"], domain="mine")]
+    found.functions.append(helper.make_function("mine", "Twice", ["a"], ["b"], body, [helper.make_opsetid("mine", 1)]))
+    return found
+
+
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "unknown operator": (
         lambda: model(node("ReluGrd", "x x", "y", domain=MICROSOFT)),
@@ -102,6 +110,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "^QuickGelu the_QuickGelu: attribute alpha cannot be read",
     ),
     "an input twice": (lambda: model(inputs="x x", outputs="x"), GraphError, "^the graph has the input x twice"),
+    "a function of itself": (itself, GraphError, "^the model's functions cannot be inlined: .*[Cc]ycle"),
     "a path that is none": (lambda: b"onnx", ArgumentError, "^model is a bytes; expected the path"),
     "a cycle": (
         lambda: model(node("Add", "x b", "y"), node("Relu", "y", "b")),
