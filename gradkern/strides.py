@@ -14,6 +14,7 @@ __all__ = [
     "channels_last",
     "dense_like",
     "end_to_end",
+    "is_aligned",
     "is_dense",
     "layout",
     "memory_order",
@@ -78,6 +79,12 @@ def memory_order(tensor: Tensor) -> tuple[int, ...]:
 def layout(tensor: Tensor) -> str:
     """The place of the channels, axis 1, in memory, in words."""
     return "channels-last" if memory_order(tensor)[-1] == 1 else "channels-first"
+
+
+def is_aligned(tensor: Tensor) -> bool:
+    """Whether an access to any one element has an address that its type can have."""
+    steps = (step for size, step in zip(tensor.shape, tensor.strides, strict=True) if size > 1)
+    return not any(number % tensor.dtype.alignment for number in (tensor.alignment, *steps))
 
 
 def is_dense(tensor: Tensor, order: Sequence[int] | None = None) -> bool:

@@ -19,7 +19,7 @@ from gradkern.cuda.device_code.columns import reciprocal, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
-from gradkern.strides import end_to_end, memory_order
+from gradkern.strides import end_to_end, is_aligned, memory_order
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
@@ -165,6 +165,8 @@ def copy_launch(source: Tensor, target: Tensor, device: Device) -> Launch:
 
 def copy_arguments(source: Tensor, target: Tensor) -> tuple[tuple[int, bool, int, int, bool], int, list[int]]:
     """The constants of the copy kernel, the number of tiles, and its arguments, with zeros for both addresses."""
+    if not (is_aligned(source) and is_aligned(target)):
+        raise Refusal(f"an array has an element at no multiple of {source.dtype.alignment}; pass a contiguous copy")
     one, size = _Axis(1, 0, 0), source.dtype.itemsize
     *batch, columns = [one, *_merged(source, target)]
     closer = [each for each in batch if 0 < abs(each.source) < abs(columns.source)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device, activate, check, get_device
+from gradkern.strides import is_aligned
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
@@ -64,8 +65,10 @@ def row_stride(name: str, tensor: Tensor, row_axes: int) -> int:
 
 def require_flat(name: str, tensor: Tensor) -> None:
     """Refuse an array that is not contiguous, or whose elements an access would not be aligned to."""
-    if tensor.alignment < tensor.dtype.alignment:
-        raise Refusal(f"{name}: its address is no multiple of {tensor.dtype.alignment}; pass a contiguous copy")
+    if not is_aligned(tensor):
+        raise Refusal(
+            f"{name}: an element's address is no multiple of {tensor.dtype.alignment}; pass a contiguous copy"
+        )
     expected = tensor.dtype.itemsize
     for size, stride in zip(tensor.shape[::-1], tensor.strides[::-1], strict=True):
         if size > 1 and stride != expected:

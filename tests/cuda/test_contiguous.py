@@ -150,6 +150,14 @@ def test_an_array_of_more_axes_than_the_kernel_has_is_refused() -> None:
             copy_arguments(source, target)
 
 
+@pytest.mark.parametrize("changes", [{"alignment": 2}, {"strides": (34, 4)}])
+def test_elements_that_no_access_is_aligned_to_are_refused(changes: dict[str, Any]) -> None:
+    whole = Tensor(np.dtype(np.float32), (6, 8), (32, 4), 16)
+    for pair in ((whole, whole._replace(**changes)), (whole._replace(**changes), whole)):
+        with pytest.raises(Refusal, match="no multiple of 4"):
+            copy_arguments(*pair)
+
+
 def test_rows_from_the_last_to_the_first_are_rows() -> None:
     source, target = (Tensor(np.dtype(np.float32), (6, 8), (step, 4), 16) for step in (32, -32))
     for one, other in ((source, target), (target, source)):

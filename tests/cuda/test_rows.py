@@ -48,5 +48,5 @@ def test_every_row_is_where_the_distance_says_or_the_array_is_refused(shape: tup
 
 def test_an_address_that_no_access_is_aligned_to_is_refused() -> None:
     require_flat("X", Tensor(np.dtype("float32"), (3,), (4,), 4))
-    with pytest.raises(Refusal, match="X: its address is no multiple of 4"):
+    with pytest.raises(Refusal, match="X: an element's address is no multiple of 4"):
         require_flat("X", Tensor(np.dtype("float32"), (3,), (4,), 2))

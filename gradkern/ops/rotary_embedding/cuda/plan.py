@@ -8,6 +8,7 @@ from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.ops.rotary_embedding.cuda.kernel import ARGUMENTS, RotaryConfig
+from gradkern.strides import is_aligned
 
 __all__ = ["plan"]
 
@@ -24,8 +25,8 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     if Y.size == 0:
         return EmptyPlan("empty", 0, device, (0,))
     for name, tensor in {**call.inputs, **call.outputs}.items():
-        if tensor.alignment < tensor.dtype.alignment:
-            raise Refusal(f"{name}: its address is no multiple of {tensor.dtype.alignment}; pass a contiguous copy")
+        if not is_aligned(tensor):
+            raise Refusal(f"{name}: an address is no multiple of {tensor.dtype.alignment}; pass a contiguous copy")
         if name != "position_ids" and tensor.shape[-1] > 1 and tensor.strides[-1] != tensor.dtype.itemsize:
             raise Refusal(f"{name}: its last axis does not lie end to end in memory; pass a contiguous copy")
     rows = Y.size // Y.shape[-1]
