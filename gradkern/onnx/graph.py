@@ -211,7 +211,7 @@ def _called(node: onnx.NodeProto) -> str:
     return (
         f"{node.op_type} {node.name}".strip()
         if node.name
-        else f"{node.op_type} of {', '.join(node.output) or 'no output'}"
+        else f"{node.op_type} of {', '.join(filter(None, node.output)) or 'no output'}"
     )
 
 

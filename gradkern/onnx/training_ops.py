@@ -127,6 +127,8 @@ def Dropout(xp: Any, data: Any, ratio: Any = None, training: Any = None, *, seed
 def _dropped(xp: Any, x: Any, ratio: Any, training: Any, seed: int | None) -> tuple[Any, Any]:
     """Dropout of x and its mask. Another seed, or none, gives another mask, and no library gives another's."""
     rate = _number(ratio, 0.5)
+    if not 0 <= rate < 1:
+        raise gradkern.AttributeValueError(f"ratio is {rate}; expected at least 0 and less than 1")
     if not _number(training, False) or rate == 0:
         return x, xp.ones(tuple(x.shape), dtype=xp.bool, device=x.device)
     if isinstance(x, np.ndarray):
@@ -179,6 +181,14 @@ def BiasSoftmaxDropout(xp: Any, data: Any, bias: Any, ratio: Any = None, *, axis
 # --- shapes and sums --------------------------------------------------------------------------------------------------
 
 
+def _ends(sizes: Any, whole: int, name: str) -> list[int]:
+    """Where parts of these sizes end, which are all there is."""
+    sizes = _sizes(sizes)
+    if min(sizes, default=0) < 0 or sum(sizes) != whole:
+        raise gradkern.ShapeError(f"{name} has the sizes {sizes}; expected sizes with the sum {whole}")
+    return np.cumsum(sizes, dtype=np.int64).tolist()
+
+
 @operator()
 def ConcatTraining(xp: Any, *inputs: Any, axis: int) -> Any:
     return xp.concat(list(inputs), axis=axis), np.array([each.shape[axis] for each in inputs], np.int64)
@@ -186,7 +196,7 @@ def ConcatTraining(xp: Any, *inputs: Any, axis: int) -> Any:
 
 @operator(host=(1,))
 def SplitTraining(xp: Any, X: Any, split: Any, *, axis: int = 0) -> Any:
-    ends = np.cumsum(split).tolist()
+    ends = _ends(split, X.shape[axis], "split")
     lead = (slice(None),) * (axis % X.ndim)
     return tuple(X[(*lead, slice(begin, end))] for begin, end in zip([0, *ends], ends, strict=False))
 
@@ -201,7 +211,7 @@ def ReduceSumTraining(xp: Any, data: Any, axes: Any, *, keepdims: int = 1, noop_
 
 @operator(host=range(1, 64))
 def View(xp: Any, X: Any, *shapes: Any) -> Any:
-    ends = np.cumsum([math.prod(_sizes(each)) for each in shapes]).tolist()
+    ends = _ends([math.prod(_sizes(each)) for each in shapes], math.prod(X.shape), "shapes")
     parts = zip([0, *ends], ends, shapes, strict=False)
     return tuple(xp.reshape(xp.reshape(X, (-1,))[begin:end], _sizes(shape)) for begin, end, shape in parts)
 
@@ -231,7 +241,12 @@ def FlattenAndUnpad(xp: Any, X: Any, indices: Any) -> Any:
 
 @operator()
 def ReduceAllL2(xp: Any, *X: Any) -> Any:
-    return xp.sqrt(sum(xp.sum(xp.astype(each, xp.float32) ** 2) for each in X))
+    return xp.astype(_norm(xp, X), X[0].dtype)
+
+
+def _norm(xp: Any, arrays: Sequence[Any]) -> Any:
+    """The Euclidean norm in float64, in which squares do not overflow."""
+    return xp.sqrt(sum(xp.sum(xp.astype(each, xp.float64) ** 2) for each in arrays))
 
 
 @operator(result="bool")
@@ -292,6 +307,8 @@ def AdamWOptimizer(xp: Any, lr: Any, step: Any, weights: Any, gradients: Any, mo
         return np.array([False]), weights, momentums_1, momentums_2
     _check_alike(weights=weights, gradients=gradients, momentums_1=momentums_1, momentums_2=momentums_2)
     rate, count = _number(lr, 0), int(_number(step, 1))
+    if correct_bias and count < 1:
+        raise gradkern.DataError(f"step is {count}; expected 1 or more")
     first, second, decay = float(alpha), float(beta), rate * float(weight_decay)
     c1, c2 = (1 - first**count, 1 - second**count) if correct_bias else (1.0, 1.0)
     for w, g, m1, m2 in zip(weights, gradients, momentums_1, momentums_2, strict=True):
@@ -320,8 +337,7 @@ def SGDOptimizerV2(xp: Any, lr: Any, weights: Any, gradients: Any, update_signal
 
 @operator(writes=(0,))
 def InplaceClipGradNorm(xp: Any, gradients: Any, *, max_norm: float = 1, norm_type: str = "fro") -> Any:
-    norm = xp.sqrt(sum(xp.sum(each * each) for each in gradients))
-    factor = xp.clip(float(max_norm) / (norm + 1e-6), None, 1.0)
+    factor = xp.clip(float(max_norm) / (_norm(xp, gradients) + 1e-6), None, 1.0)
     for each in gradients:
         each *= factor
     return gradients

@@ -21,6 +21,7 @@ onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
 pytest.importorskip("array_api_compat", reason="needs the extra onnx")
 
 import gradkern.onnx  # noqa: E402  after onnx is known to be there
+from gradkern import AttributeValueError, DataError, ShapeError  # noqa: E402
 from gradkern.onnx.arrays import namespace, to_host  # noqa: E402
 from gradkern.onnx.training_ops import TRAINING  # noqa: E402
 
@@ -208,6 +209,42 @@ def test_operators_that_onnx_runtime_has_for_cuda_alone(kind: str) -> None:
         e = np.exp((wide + added).astype(np.float64))
         np.testing.assert_allclose(softmax, e / e.sum(-1, keepdims=True), rtol=1e-5)
         np.testing.assert_allclose(y, softmax * mask / 0.75, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_norms_fit_their_type_where_squares_do_not_and_wrong_numbers_are_refused(kind: str) -> None:
+    def run(op: str, *inputs: Any, domain: str = "com.microsoft", **attributes: Any) -> Any:
+        entry = TRAINING[domain, op]
+        given = [
+            as_kind(kind, each) if at not in entry.host and isinstance(each, np.ndarray) else each
+            for at, each in enumerate(inputs)
+        ]
+        return entry.function(namespace(tuple(given)), *given, **attributes)
+
+    for large in (np.full(4, 300, np.float16), np.full(4, 1e30, np.float32), np.full(4, 1 + 1e-9)):
+        exact = np.linalg.norm([*large.astype(np.float64)] * 2)
+        norm = to_host(run("ReduceAllL2", large, large))
+        assert norm.dtype == large.dtype
+        rtol = 2 * np.finfo(large.dtype).eps
+        np.testing.assert_allclose(norm, exact, rtol=rtol)
+        gradients = [as_kind(kind, large.copy()) for _ in range(2)]
+        TRAINING["com.microsoft", "InplaceClipGradNorm"].function(namespace((gradients,)), gradients, max_norm=1.0)
+        np.testing.assert_allclose(to_host(gradients[1]), large / (exact + 1e-6), rtol=rtol)
+    x, on = np.ones((2, 3), np.float32), np.array(True)
+    for ratio in (1.0, 1.5, -0.5, np.nan):
+        with pytest.raises(AttributeValueError, match=r"^ratio is .*; expected at least 0 and less than 1"):
+            run("Dropout", x, np.array(ratio), on, domain="")
+    for op, sizes in (
+        ("SplitTraining", [np.array([1, 2])]),
+        ("SplitTraining", [np.array([3, -1])]),
+        ("View", [np.array([2, 2])]),
+    ):
+        with pytest.raises(ShapeError, match=r"expected sizes with the sum [26]$"):
+            run(op, x, *sizes)
+    weights = [as_kind(kind, x.copy())]
+    with pytest.raises(DataError, match=r"^step is 0; expected 1 or more"):
+        run("AdamWOptimizer", np.array(0.1), np.array(0), *[weights] * 4)
+    np.testing.assert_array_equal(to_host(weights[0]), x)
 
 
 @pytest.mark.slow
