@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -32,6 +33,7 @@ from gradkern.torch.overrides.timing import synchronize
 __all__ = ["MOST", "Kernel"]
 
 MOST, _MOST_ALIKE = 4096, 16
+_TAKEN, _DECLINED = attrgetter("taken"), attrgetter("declined")
 _planning = locks.reentrant_lock()  # a search that times kernels must have the device to itself
 
 
@@ -234,17 +236,23 @@ class Kernel:
                     self._failed(signature, error)
             elif self._raises and signature.reason:
                 self._refused(signature, signature.reason)
-            signature.declined.tick()
             if self._timed:
-                return signature.declined_time(x.device, self._original, tensors, keys, *args, **named)
-            return self._original(tensors, keys, *args, **named)
+                answer, count = signature.declined_time(x.device, self._original, tensors, keys, *args, **named)
+            else:
+                answer, count = self._original(tensors, keys, *args, **named)
+            count(signature).tick()
+            return answer
 
         return body
 
-    def _original(self, tensors: tuple[torch.Tensor, ...], keys: Any, *args: Any, **named: Any) -> Any:
-        """PyTorch's answer; gradkern's where its kernel raises as it is not deterministic."""
+    def _original(
+        self, tensors: tuple[torch.Tensor, ...], keys: Any, *args: Any, **named: Any
+    ) -> tuple[Any, Callable[[Signature], Counter]]:
+        """PyTorch's answer; gradkern's where its kernel raises as it is not deterministic. And which of a signature's
+        counters counts it.
+        """
         try:
-            return self.override.original(keys, *args, **named)
+            return self.override.original(keys, *args, **named), _DECLINED
         except RuntimeError as error:
             result = self.translation.result
             if result is None or "deterministic" not in str(error) or _capturing(tensors[0]):
@@ -261,7 +269,7 @@ class Kernel:
             results = run[0](tensors)
             if results is None:
                 raise
-            return results
+            return results, _TAKEN
 
     def _teach(
         self, native: NativeKernel, signature: Signature, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...]
@@ -305,7 +313,7 @@ class Kernel:
 
     def _first(self, keys: Any, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...], key: Any) -> Any:
         """Answer the first call of a kind with PyTorch's kernel, and remember its signature."""
-        answer = self._original(tensors, keys, *args, **named)
+        answer, count = self._original(tensors, keys, *args, **named)
         if len(set(map(id, tensors))) < len(tensors):
             return answer  # a tensor given twice: such a call is not remembered
         description, reason = None, ""
@@ -321,10 +329,10 @@ class Kernel:
         with self._changing:
             known = next((each for fits, each in self._table.rows(key, ()) if fits(*tensors)), None)
             if known is not None:  # another thread was first
-                known.declined.tick()
+                count(known).tick()
                 return answer
             self._forget(self._table.add(key, recogniser(tensors), signature))
-        signature.declined.tick()
+        count(signature).tick()
         if self.options.plan == "now" and not _capturing(tensors[0]):
             self.plan(signature)
         if signature.reason:
