@@ -110,7 +110,7 @@ class Session:
         kept = {*values, *wanted}
         live = Counter(storage(each) for value in values.values() for each in _arrays(value))
         times: list[float] = []
-        with _on(device, stream):
+        with _on(device, stream), np.errstate(all="ignore"):  # an infinity is a result as any other
             for at, node in enumerate(graph.nodes):
                 if progress is not None:
                     progress(node.name)

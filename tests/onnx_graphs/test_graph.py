@@ -411,3 +411,9 @@ def test_what_is_updated_is_checked_before_any_of_it_is_written() -> None:
     for x, message in ((torch.ones(1, 1).expand(2, 3), "has elements in the same"), ([[1.0] * 3], "expected an array")):
         with pytest.raises(ArgumentError, match=f"^input x is updated in place.* {message}"):
             once.run({"x": x})
+
+
+def test_infinities_on_the_way_are_no_errors_and_no_warnings() -> None:
+    session = gradkern.onnx.load(model(node("QuickGelu", "x", "q", domain=MICROSOFT), node("Reciprocal", "q", "y")))
+    found = session.run({"x": np.array([[-1000, 0, 4]], np.float32)})["y"]
+    np.testing.assert_allclose(found, [[-np.inf, np.inf, 0.25]], rtol=1e-2)

@@ -225,7 +225,7 @@ def test_norms_fit_their_type_where_squares_do_not_and_wrong_numbers_are_refused
         exact = np.linalg.norm([*large.astype(np.float64)] * 2)
         norm = to_host(run("ReduceAllL2", large, large))
         assert norm.dtype == large.dtype
-        rtol = 2 * np.finfo(large.dtype).eps
+        rtol = float(2 * np.finfo(large.dtype).eps)
         np.testing.assert_allclose(norm, exact, rtol=rtol)
         gradients = [as_kind(kind, large.copy()) for _ in range(2)]
         TRAINING["com.microsoft", "InplaceClipGradNorm"].function(namespace((gradients,)), gradients, max_norm=1.0)
