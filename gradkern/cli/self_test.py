@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-import gradkern
 from gradkern.cli.checks import Check, fine, problem
 from gradkern.cli.sizes import Wanted, combinations, named
 from gradkern.contract import registry
 from gradkern.contract.samples import inputs_of
 from gradkern.dispatch.planner import compile_ahead
+from gradkern.dispatch.run import run
 from gradkern.errors import GradkernError
 from gradkern.system import notice, providers
 
@@ -102,7 +102,6 @@ def _arguments(wanted: Wanted) -> dict[str, Any]:
 
 
 def _results(name: str, arguments: Mapping[str, Any], provider: str) -> Any:
-    run: Any = gradkern.run  # its stubs know operators by their names
     with notice.quiet():
         return run(name, **arguments, provider=provider, policy=_POLICY)
 

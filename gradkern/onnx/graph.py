@@ -16,10 +16,10 @@ import onnx.inliner
 from onnx import defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-import gradkern
 from gradkern.call import Tensor
 from gradkern.contract.attributes import attribute_values
 from gradkern.contract.check import types_of
+from gradkern.contract.registry import operators
 from gradkern.contract.schema import Operator
 from gradkern.errors import ArgumentError, AttributeValueError, GradkernError, GraphError, UnknownOperatorError, nearest
 from gradkern.onnx.session import Session
@@ -266,7 +266,7 @@ def _resolved(
 
 
 def _registry() -> Mapping[str, Operator]:
-    return cast(Any, gradkern.operators())
+    return operators()
 
 
 def _unknown(node: Node) -> str:

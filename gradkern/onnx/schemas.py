@@ -10,8 +10,9 @@ import onnx
 from onnx import defs, helper
 from onnx.reference.op_run import OpRun
 
-import gradkern
+from gradkern.contract.registry import operators as contracts
 from gradkern.contract.schema import Attribute, Operator
+from gradkern.dispatch.run import run
 from gradkern.onnx.arrays import namespace
 from gradkern.onnx.table import Entry
 from gradkern.onnx.training_ops import TRAINING
@@ -30,14 +31,14 @@ def schemas() -> list[defs.OpSchema]:
 
     Shape inference then derives the types of outputs and, of those that are like an input, the shapes.
     """
-    return [_schema(name, each) for name, each in gradkern.operators().items() if each.domain != "ai.onnx"]
+    return [_schema(name, each) for name, each in contracts().items() if each.domain != "ai.onnx"]
 
 
 def operators() -> list[type[OpRun]]:
     """Classes for `ReferenceEvaluator(model, new_ops=operators())`: the registry's operators, and those that ONNX
     Runtime puts into training graphs beside them. Arrays are NumPy's; updates in place write into the arrays given.
     """
-    registry = {(each.domain.replace("ai.onnx", ""), name): each for name, each in gradkern.operators().items()}
+    registry = {(each.domain.replace("ai.onnx", ""), name): each for name, each in contracts().items()}
     mine = [_of_registry(name, domain, each) for (domain, name), each in registry.items() if domain]
     return mine + [
         _of_table(name, domain, each) for (domain, name), each in TRAINING.items() if (domain, name) not in registry
@@ -109,7 +110,7 @@ def _of_registry(name: str, domain: str, operator: Operator) -> type[OpRun]:
             if each.type == "type" and key in given:
                 given[key] = np.dtype(helper.tensor_dtype_to_np_dtype(given[key])).name
         wanted = [each.name for each, name in zip(operator.outputs, self.onnx_node.output, strict=False) if name]
-        found = cast(Any, gradkern.run)(name, *inputs, outputs=wanted, **given)
+        found = run(name, *inputs, outputs=wanted, **given)
         return _results(self.onnx_node, [getattr(found, each.name, None) for each in operator.outputs])
 
     return type(name, (OpRun,), {"op_domain": domain, "op_schema": _schema(name, operator), "_run": compute})

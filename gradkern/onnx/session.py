@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-import gradkern
+from gradkern.dispatch.run import run
 from gradkern.errors import ArgumentError, DataError, DeviceError, DTypeError, GradkernError, ShapeError, nearest
 from gradkern.onnx.arrays import dtype_name, is_tensor, namespace, storage, to_device, to_host
 from gradkern.onnx.onnx_ops import ONNX
@@ -239,7 +239,7 @@ class Session:
             if fits and target in wanted and target not in out and kinds[source] == output.type:
                 out[target] = free.pop(source)
         self._ran[at] = "gradkern", "; ".join(filter(None, [node.reason, f"in place: {', '.join(out)}" if out else ""]))
-        results = cast(Any, gradkern.run)(node.op, outputs=wanted, out=out, **arrays, **node.given)
+        results = run(node.op, outputs=wanted, out=out, **arrays, **node.given)
         return [getattr(results, each.name, None) for each in operator.outputs]
 
     def _is_last(self, at: int, node: Node, name: str, kept: set[str]) -> bool:

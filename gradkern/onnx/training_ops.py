@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-import gradkern
+from gradkern.dispatch.run import run
+from gradkern.errors import AttributeValueError, DataError, ShapeError
 from gradkern.onnx.table import Table
 
 __all__ = ["TRAINING"]
@@ -60,19 +61,19 @@ def FusedGemm(xp: Any, A: Any, B: Any, C: Any = None, *, activation: str, alpha:
     y = FusedMatMul(xp, A, B, alpha=alpha, transA=transA, transB=transB)
     y = y if C is None else y + float(beta) * C
     if activation not in _ACTIVATIONS:
-        raise gradkern.AttributeValueError(f"activation is {activation!r}; expected one of {', '.join(_ACTIVATIONS)}")
+        raise AttributeValueError(f"activation is {activation!r}; expected one of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[activation](xp, y, activation_alpha)
 
 
 @operator()
 def Gelu(xp: Any, X: Any) -> Any:
-    return gradkern.run("BiasGelu", X, xp.zeros(X.shape[-1:], dtype=X.dtype, device=X.device)).C
+    return run("BiasGelu", X, xp.zeros(X.shape[-1:], dtype=X.dtype, device=X.device)).C
 
 
 @operator()
 def FastGelu(xp: Any, X: Any, bias: Any = None) -> Any:
     bias = xp.zeros(X.shape[-1:], dtype=X.dtype, device=X.device) if bias is None else bias
-    return gradkern.run("BiasFastGelu", X, bias).C
+    return run("BiasFastGelu", X, bias).C
 
 
 @operator()
@@ -86,7 +87,7 @@ def BatchNormInternal(
 ) -> Any:
     wanted = ("Y", "running_mean", "running_var", "saved_mean", "saved_inv_std")
     attributes = {"epsilon": float(epsilon), "momentum": float(momentum), "training_mode": training_mode}
-    return tuple(gradkern.run("BatchNormalization", *inputs, outputs=wanted, **attributes))
+    return tuple(run("BatchNormalization", *inputs, outputs=wanted, **attributes))
 
 
 @operator()
@@ -128,7 +129,7 @@ def _dropped(xp: Any, x: Any, ratio: Any, training: Any, seed: int | None) -> tu
     """Dropout of x and its mask. Another seed, or none, gives another mask, and no library gives another's."""
     rate = _number(ratio, 0.5)
     if not 0 <= rate < 1:
-        raise gradkern.AttributeValueError(f"ratio is {rate}; expected at least 0 and less than 1")
+        raise AttributeValueError(f"ratio is {rate}; expected at least 0 and less than 1")
     if not _number(training, False) or rate == 0:
         return x, xp.ones(tuple(x.shape), dtype=xp.bool, device=x.device)
     if isinstance(x, np.ndarray):
@@ -185,7 +186,7 @@ def _ends(sizes: Any, whole: int, name: str) -> list[int]:
     """Where parts of these sizes end, which are all there is."""
     sizes = _sizes(sizes)
     if min(sizes, default=0) < 0 or sum(sizes) != whole:
-        raise gradkern.ShapeError(f"{name} has the sizes {sizes}; expected sizes with the sum {whole}")
+        raise ShapeError(f"{name} has the sizes {sizes}; expected sizes with the sum {whole}")
     return np.cumsum(sizes, dtype=np.int64).tolist()
 
 
@@ -273,7 +274,7 @@ def _check_alike(**sequences: Sequence[Any]) -> None:
     (first, arrays), *others = ((name, [tuple(x.shape) for x in several]) for name, several in sequences.items())
     for name, shapes in others:
         if shapes != arrays:
-            raise gradkern.ShapeError(f"{name} has shapes {shapes}; expected those of {first}, {arrays}")
+            raise ShapeError(f"{name} has shapes {shapes}; expected those of {first}, {arrays}")
 
 
 @operator(writes=(0,), host=(2,))
@@ -308,7 +309,7 @@ def AdamWOptimizer(xp: Any, lr: Any, step: Any, weights: Any, gradients: Any, mo
     _check_alike(weights=weights, gradients=gradients, momentums_1=momentums_1, momentums_2=momentums_2)
     rate, count = _number(lr, 0), int(_number(step, 1))
     if correct_bias and count < 1:
-        raise gradkern.DataError(f"step is {count}; expected 1 or more")
+        raise DataError(f"step is {count}; expected 1 or more")
     first, second, decay = float(alpha), float(beta), rate * float(weight_decay)
     c1, c2 = (1 - first**count, 1 - second**count) if correct_bias else (1.0, 1.0)
     for w, g, m1, m2 in zip(weights, gradients, momentums_1, momentums_2, strict=True):

@@ -54,7 +54,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, change: Any, which: int = 2) -> lis
         results = run(name, **named)
         return change(results) if name == GELU and called.count(GELU) == which else results
 
-    monkeypatch.setattr(gradkern, "run", wrong)
+    monkeypatch.setattr(self_test, "run", wrong)
     return [*check_kernels("cpu", "cpu", pool=Here())]
 
 

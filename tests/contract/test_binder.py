@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("provider")
     ("name", "hint"),
     [
         ("ConvGrd", " (did you mean ConvGrad or Conv?)"),
-        ("convgrad", " (did you mean ConvGrad or Conv or ConvTransposeGrad?)"),
+        ("convgrad", " (did you mean ConvGrad or DivGrad or Conv?)"),
         ("BiasGeluGrad", " (did you mean BiasGeluGrad_dX or FastGeluGrad or GeluGrad?)"),
         ("Zip", ""),
         (7, ""),

@@ -135,16 +135,16 @@ def test_a_read_only_array_is_refused_after_a_writable_one_of_the_same_signature
     assert not out.any()
 
 
-@pytest.mark.parametrize(("name", "source", "target"), PAIRS, ids="-".join)
+@pytest.mark.parametrize(("name", "source", "target"), PAIRS)
 def test_an_input_may_be_written_over_where_the_contract_permits_it(
     provider: FakeProvider, name: str, source: str, target: str
 ) -> None:
     given = arguments(name)
     if source not in given:  # one that is not given by default
-        given[source] = np.ones_like(given["X"])
+        given[source] = np.ones_like(given["X"] if "X" in given else getattr(run_any(name, **given), target))
     result = run_any(name, **given, out={target: given[source]})
     assert getattr(result, target) is given[source]
-    assert provider.calls[0].in_place == {(source, target)}
+    assert provider.calls[-1].in_place == {(source, target)}
 
 
 def test_in_place_may_have_any_strides(provider: FakeProvider) -> None:

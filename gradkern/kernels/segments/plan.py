@@ -26,7 +26,6 @@ from gradkern.kernels.segments.config import (
 
 __all__ = ["Keys", "segments_plan"]
 
-_BLOCK = "gradkern.kernels.segments"
 _MOST_BLOCKS = 128  # of a pass of the sort: each block reads the counts of all
 _MOST_COUNT = 1 << 30
 _WIDE = 512  # bytes of a row, from which on zeros are written only where there is no sum
@@ -116,10 +115,10 @@ class _Launches:
             count = {"keys": held[0], "counts": "counts"}
             if n == 0:
                 count["indices"] = "indices"
-            made, of = (builder, types) if n == 0 else (f"{_BLOCK}.sort:build_count", self._long)
+            made, of = (builder, types) if n == 0 else ("gradkern.kernels.segments.sort:build_count", self._long)
             self._add(["count"], made, config, [of], blocks, COUNT_ARGUMENTS, numbers, count)
             places = {"keys": held[0], "positions": held[1], "keys_to": to[0], "positions_to": to[1]}
-            scatter, constants = f"{_BLOCK}.sort:build_scatter", [self._long, n == 0]
+            scatter, constants = "gradkern.kernels.segments.sort:build_scatter", [self._long, n == 0]
             given = {**places, "counts": "counts"}
             self._add(["scatter"], scatter, config, constants, blocks, SCATTER_ARGUMENTS, numbers, given)
             held, to = to, held
@@ -153,9 +152,10 @@ class _Launches:
         keys, positions = self._sorted
         given = {"keys": keys, "positions": positions, "source": source, "target": target}
         given |= {"heads": "heads", "tails": "tails"}
-        steps = [("sums", item_blocks + zero_blocks)] + [("parts", items)] * (pieces > 1)
-        for what, grid in steps:
-            builder = f"{_BLOCK}.kernel:build_{what}"
+        steps = [("sums", "gradkern.kernels.segments.kernel:build_sums", item_blocks + zero_blocks)]
+        if pieces > 1:
+            steps.append(("parts", "gradkern.kernels.segments.kernel:build_parts", items))
+        for what, builder, grid in steps:
             self._add([what, types.data], builder, config, [types], grid, SUMS_ARGUMENTS, numbers, given)
         return config.name
 
