@@ -80,11 +80,11 @@ def _gradient_first(name: str) -> tuple[bool, int]:
 
 
 def _fitting(names: list[str], family: str) -> str:
-    for shown in range(len(names), 0, -1):
-        more = [f"{len(names) - shown} more"] * (shown < len(names))
-        line = ", ".join([*(f"`{each}`" for each in names[:shown]), *more])
-        if len(line) <= 116 - len(family):
-            break
+    line = ", ".join(f"`{each}`" for each in names)
+    shown = len(names)
+    while len(line) > 116 - len(family):
+        shown -= 1
+        line = ", ".join([*(f"`{each}`" for each in names[:shown]), f"{len(names) - shown} more"])
     return line
 
 

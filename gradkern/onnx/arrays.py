@@ -53,8 +53,8 @@ def to_device(value: Any, device: Any) -> Any:
     import torch
 
     if dtype_name(value) == "bfloat16":
-        return torch.tensor(value.view(np.int16), device=device).view(torch.bfloat16)
-    return torch.tensor(value, device=device)
+        return torch.from_numpy(np.array(value.view(np.int16), order="C")).to(device).view(torch.bfloat16)
+    return torch.from_numpy(np.array(value, order="C")).to(device)
 
 
 def storage(value: Any) -> int:

@@ -50,7 +50,7 @@ sizes = st.one_of(st.integers(1, 40), st.integers(1, 1 << 17), st.sampled_from([
 
 def attributes_of(operator: Operator, axes: dict[str, Any]) -> dict[str, Any]:
     """Those that a call cannot do without."""
-    known: dict[str, Any] = {"input_size": axes.get("spatial"), "axis": 1}
+    known: dict[str, Any] = {**operator.examples[0].attributes, "input_size": axes.get("spatial"), "axis": 1}
     return {key: known[key] for key, each in operator.attributes.items() if each.required or key == "input_size"}
 
 
