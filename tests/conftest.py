@@ -9,6 +9,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -84,6 +85,15 @@ def pytest_collection_finish() -> None:
 def _missing(*packages: str) -> str | None:
     missing = [name for name in packages if find_spec(name) is None]
     return f"needs {', '.join(missing)}: pip install -e .[test-models]" if missing else None
+
+
+@pytest.fixture(autouse=True)
+def no_search_is_left() -> Iterator[None]:
+    """What a test leaves pending, on devices that are not here, would be searched for by another's `tune`."""
+    yield
+    pending: Any = getattr(sys.modules.get("gradkern.dispatch.pending"), "pending", None)
+    for plan in pending.plans() if pending else ():
+        pending.discard(plan)
 
 
 @pytest.fixture

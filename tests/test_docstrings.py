@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 import gradkern
-from gradkern.dispatch import tuning
-from gradkern.dispatch.pending import PendingSearches
 
 FUNCTIONS = [name for name in gradkern.__all__ if inspect.isfunction(inspect.unwrap(getattr(gradkern, name)))]
 X = np.ones((2, 4, 8, 8), np.float32)
@@ -28,12 +26,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_public_function_has_an_example_that_runs(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        tuning, "pending", PendingSearches(1)
-    )  # other tests leave searches on devices that are not here
+def test_a_public_function_has_an_example_that_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     documented = inspect.getdoc(getattr(gradkern, name)) or ""
     given = {"gradkern": gradkern, **GIVEN.get(name, {})}
     example = doctest.DocTestParser().get_doctest(documented, given, name, None, None)

@@ -236,7 +236,7 @@ NOTHING = "nothing to warm: no operator takes these types on a provider that can
 
 
 def test_types_that_no_operator_takes_are_exit_code_one(show: Shown) -> None:
-    assert show("--types", "int64") == (1, "", NOTHING)  # of labels, and no operator's data
+    assert show("--types", "uint32") == (1, "", NOTHING)  # of bits of masks, and no operator's data
 
 
 def test_operators_without_the_provider_are_left_out(

@@ -76,7 +76,7 @@ def test_a_model_from_elsewhere_has_pytorchs_gradients(name: str) -> None:
         after = gradkern.torch.report()
     assert_same(ours, expected)
     assert (after.taken - before.taken, after.declined - before.declined) == (counted.calls, 0)
-    assert (counted.calls > 0) == (name != "transformers Llama")  # which spells out its norms
+    assert counted.calls > 0
     again = gradients(model, x)
     assert [again[name].equal(each) for name, each in expected.items()] == [True] * len(expected)
 
