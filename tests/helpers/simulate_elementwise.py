@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
-from pkgutil import resolve_name
 from typing import Any
 from unittest.mock import patch
 
@@ -24,38 +23,11 @@ from gradkern.kernels.rows import plan as rows
 from gradkern.ops.gather.cuda import unpad
 from gradkern.ops.scaling.cuda import division
 from gradkern.policy import Policy
-from helpers import simulated
 from helpers.guarded import Guarded
 from helpers.held import Held, hold
-from helpers.simulate_plans import Kernel
+from helpers.simulate_losses import Launch, kernel_of
 
 __all__ = ["simulate"]
-
-
-def _kernel_of(_device: Device, builder: str, *constants: Any, shared_bytes: int = 0, **_: Any) -> Kernel:
-    return Kernel(resolve_name(builder)(*constants), shared_bytes)
-
-
-class _Launch:
-    """Stands for launch.Launch."""
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        grid: int,
-        threads: int,
-        arguments: Sequence[int],
-        changing: Sequence[int],
-        cluster: int = 1,
-    ) -> None:
-        self._how = kernel.function, grid, threads, cluster, kernel.shared_bytes
-        self._arguments, self._changing = arguments, changing
-
-    def __call__(self, values: Sequence[int], _stream: int) -> None:
-        given = list(self._arguments)
-        for place, value in zip(self._changing, values, strict=True):
-            given[place] = value
-        simulated.launch(*self._how, tuple(np.int64(each) for each in given))
 
 
 def simulate(
@@ -79,7 +51,7 @@ def simulate(
     device, small = Device(0, (9, 0), 132, 232448), elementwise.configs
     with ExitStack() as stack:
         for block in (elementwise, totals, rows, unpad, division):
-            for name, stand_in in (("kernel_of", _kernel_of), ("Launch", _Launch), ("device_of", lambda _: device)):
+            for name, stand_in in (("kernel_of", kernel_of), ("Launch", Launch), ("device_of", lambda _: device)):
                 stack.enter_context(patch.object(block, name, stand_in))
         few = lambda *how: (replace(each, threads=32) for each in small(*how))  # noqa: E731  simulated threads are slow
         stack.enter_context(patch.object(elementwise, "configs", few))

@@ -1,4 +1,4 @@
-"""What stands for loaded kernels and their launches where plans of cross entropy run under the CUDA simulator."""
+"""What stands for loaded kernels and their launches where whole plans run under the CUDA simulator."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _tanh(d: Any, y: Any, _: Any, r: Any, one: Any) -> Any:
 
 @numba.njit(**INLINE)
 def _dml_relu(x: Any, d: Any, _: Any, r: Any, one: Any) -> Any:
-    return (d if x > 0 else one - one), one, one
+    return _relu(d, x, _, r, one)
 
 
 @numba.njit(**INLINE)

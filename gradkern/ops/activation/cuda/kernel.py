@@ -103,13 +103,14 @@ def _tanh(types: ElementwiseTypes) -> Callable[..., Any]:
 
 
 def _dml_relu(types: ElementwiseTypes) -> Callable[..., Any]:
-    ZERO = _number(types)(0)
+    """ReluGrad's, whose inputs come in the other order."""
+    relu = _relu(types)
 
     @device_function
-    def relu(x: Any, d: Any, _: Any, r: Any) -> Any:
-        return d if x > ZERO else ZERO
+    def input_first(x: Any, d: Any, _: Any, r: Any) -> Any:
+        return relu(d, x, _, r)
 
-    return relu
+    return input_first
 
 
 def _dml_clip(types: ElementwiseTypes) -> Callable[..., Any]:
