@@ -39,10 +39,14 @@ def test_a_share_is_the_rate_over_that_of_the_limit() -> None:
     assert bench_plot._share(row, peer) == pytest.approx(row["share_of_limit"] / slower, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["h200.json", "cpu.json"])
-def test_a_file_of_results_is_drawn_anew(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "operator"), [("h200.json", "BatchNormalizationGrad"), ("cpu.json", "LayerNormalizationGrad")]
+)
+def test_a_file_of_results_is_drawn_anew(
+    name: str, operator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     picture = tmp_path / "new.png"
-    monkeypatch.setattr(sys, "argv", ["bench_plot.py", str(RESULTS / name), str(picture), "BatchNormalizationGrad"])
+    monkeypatch.setattr(sys, "argv", ["bench_plot.py", str(RESULTS / name), str(picture), operator])
     assert bench_plot.main() == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
