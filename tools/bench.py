@@ -51,6 +51,10 @@ def main() -> int:
     if not work:
         print("no operator takes these types", file=sys.stderr)
         return 1
+    results: dict[str, Any] = {"schema": SCHEMA, "machine": machine(options.provider == "cuda"), "rows": []}
+    before = json.loads(options.json.read_text()) if options.json and options.append and options.json.exists() else None
+    if before is not None:
+        joined(before, results)  # refused before anything is timed
     with gradkern.policy(search="exhaustive"):
         rows = [
             _overhead(*each) if options.overhead else _timed(*each, options)
@@ -58,9 +62,9 @@ def main() -> int:
         ]
     _print(rows)
     if options.json:
-        results = {"schema": SCHEMA, "machine": machine(options.provider == "cuda"), "rows": rows}
-        if options.append and options.json.exists():
-            results = joined(json.loads(options.json.read_text()), results)
+        results["rows"] = rows
+        if before is not None:
+            results = joined(before, results)
         write(options.json, json.dumps(results, indent=1).encode())
         rows = results["rows"]
     if options.plot:
