@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from elementwise_peers import ELEMENTWISE
+from window_peers import WINDOWS
 
 Peer = Callable[[], Any]
 
@@ -496,6 +497,7 @@ _TORCH: dict[str, Any] = {
     "ConvTranspose": partial(_conv_forward, transposed=True),
     "ConvTransposeGrad": partial(_conv, transposed=True),
     **ELEMENTWISE,
+    **WINDOWS,
 }
 TORCH_OPERATORS = (*_TORCH, *_BY_AUTOGRAD)
 """Those that torch_peer answers."""
