@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
+from operator import itemgetter
 from typing import Any
 
 from gradkern.call import Launching, Plan, Refusal
@@ -11,42 +13,65 @@ from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_t
 from gradkern.cuda.scratch import scratch
 from gradkern.cuda.torch_memory import LARGE, borrow, give_back
 from gradkern.errors import ProviderError
-from gradkern.search.candidate import Note
+from gradkern.search.candidate import Candidate, Note
 from gradkern.search.store import SearchResult
-from gradkern.search.streams import BoundCandidate
 from gradkern.search.tuner import Choice
 
-__all__ = ["Choices", "PlanCandidate", "SearchPlan", "WinnerPlan"]
+__all__ = ["BoundCandidate", "Choices", "PlanCandidate", "SearchPlan", "WinnerPlan"]
 
 driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 Choices = Mapping[str, Choice]
 """The chosen candidates, by their results."""
+Enqueue = Callable[[tuple[int, ...], tuple[int, ...], int, int], None]
+"""A callable with a Candidate's arguments: inputs, outputs, workspace and stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCandidate:
+    """A candidate, and the places of its inputs and outputs among those of a call."""
+
+    candidate: Candidate
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def of_call(self) -> Enqueue:
+        """Enqueues it, given all inputs and outputs of a call."""
+        candidate, read, written = self.candidate, _picker(self.inputs), _picker(self.outputs)
+        return lambda inputs, outputs, workspace, stream: candidate(read(inputs), written(outputs), workspace, stream)
+
+
+def _picker(places: tuple[int, ...]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    if len(places) == 1:
+        place = places[0]
+        return lambda every: (every[place],)
+    pick: Any = itemgetter  # faster than Python code
+    return pick(*places)
 
 
 class SearchPlan:
-    """Runs the winners, with scratch memory of the stream, or of PyTorch's allocator for large workspaces. Writes zeros
-    for gradients without terms.
+    """Runs the winners one after another, with scratch memory of the stream, or of PyTorch's allocator for large
+    workspaces. Writes zeros for gradients without terms.
 
-    combine  combines the choices to one candidate on the call's arrays; None for no choices
-    zeros    (place among the outputs, bytes) of outputs that are zero
+    bind   the choices as candidates on the call's arrays
+    zeros  (place among the outputs, bytes) of outputs that are zero
     """
 
     def __init__(
         self,
         device: Device,
         choices: Choices,
-        combine: Callable[[Choices], BoundCandidate | None],
+        bind: Callable[[Choices], tuple[BoundCandidate, ...]],
         zeros: tuple[tuple[int, int], ...] = (),
     ) -> None:
-        self._device, self._choices, self._combine, self._zeros = device, dict(choices), combine, zeros
-        self._bind()
+        self._device, self._choices, self._bind, self._zeros = device, dict(choices), bind, zeros
+        self._make_ready()
 
-    def _bind(self) -> None:
+    def _make_ready(self) -> None:
         """Prepare what every call needs."""
-        self._combined = self._combine(self._choices)
-        self._enqueue = self._combined.of_call() if self._combined else _nothing
-        self._bytes = self._combined.candidate.workspace if self._combined else 0
+        bound = self._bind(self._choices)
+        self._enqueue = tuple(each.of_call() for each in bound)
+        self._bytes = max((each.candidate.workspace for each in bound), default=0)
 
     @property
     def choices(self) -> Choices:
@@ -64,8 +89,7 @@ class SearchPlan:
     @property
     def provisional(self) -> bool:
         """Whether a search may still choose other candidates."""
-        bound = self._combined is not None and self._combined.provisional
-        return bound or any(choice.provisional for choice in self._choices.values())
+        return any(choice.provisional for choice in self._choices.values())
 
     @property
     def results(self) -> Mapping[str, SearchResult | None]:
@@ -80,7 +104,8 @@ class SearchPlan:
         with in_turn:
             workspace, lent = self._workspace(stream) if self._bytes else (0, False)
             try:
-                self._enqueue(inputs, outputs, workspace, stream)
+                for enqueue in self._enqueue:
+                    enqueue(inputs, outputs, workspace, stream)
             finally:
                 if lent:
                     give_back(workspace)
@@ -99,13 +124,9 @@ class SearchPlan:
                 name = max(self._choices, key=lambda each: self._choices[each].candidate.workspace)
                 try:
                     self._choices[name] = self._choices[name].smaller()
-                    self._bind()
+                    self._make_ready()
                 except Refusal as unfit:
                     raise ProviderError(f"{error}; no other kernel for {name}: {unfit}") from error
-
-
-def _nothing(inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
-    """The plan if every gradient is zero."""
 
 
 class PlanCandidate:
@@ -172,7 +193,7 @@ class WinnerPlan(SearchPlan):
             super().__call__(inputs, outputs, stream)
 
 
-def _bound(choices: Choices) -> BoundCandidate:
+def _bound(choices: Choices) -> tuple[BoundCandidate, ...]:
     (choice,) = choices.values()
     task = choice.task
-    return BoundCandidate(choice.candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs))))
+    return (BoundCandidate(choice.candidate, tuple(range(len(task.inputs))), tuple(range(len(task.outputs)))),)

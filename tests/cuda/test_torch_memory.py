@@ -112,8 +112,8 @@ def planned(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(search_plan, "scratch", scratch)
     monkeypatch.setattr(search_plan, "is_current", lambda device: True)
     choices: Any = {"dW": fake}
-    combine: Any = lambda choices: choices["dW"]  # noqa: E731
-    return SearchPlan(DEVICE, choices, combine), asked
+    bind: Any = lambda choices: (choices["dW"],)  # noqa: E731
+    return SearchPlan(DEVICE, choices, bind), asked
 
 
 def test_large_workspaces_are_lent_for_a_call_and_small_ones_kept(monkeypatch: pytest.MonkeyPatch) -> None:

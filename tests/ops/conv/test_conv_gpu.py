@@ -283,14 +283,11 @@ def test_a_kept_search_is_used_without_a_bench(monkeypatch: pytest.MonkeyPatch) 
     run.check()
 
 
-@pytest.mark.parametrize("streams", [1, 2])
-def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_call_can_be_captured_and_replayed() -> None:
     from helpers.driver import driver
 
     from gradkern.cuda.device import activate, get_device
-    from gradkern.search import streams as module
 
-    monkeypatch.setattr(module, "configs", lambda members, device: [{"streams": streams}])
     run = Run(SHAPES[0])
     with activate(get_device(0)):
         plan, capture = planned(run), Capture()
@@ -303,21 +300,16 @@ def test_a_warm_call_can_be_captured_and_replayed(streams: int, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("mode", ["GLOBAL", "THREAD_LOCAL"])
-@pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("source", ["cudnn", "gemm", "depthwise"])
 def test_the_first_call_of_a_thread_can_be_captured_with_a_plan_of_another(
-    source: str, streams: int, mode: Any, monkeypatch: pytest.MonkeyPatch
+    source: str, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It makes the thread's handle, the stream's scratch memory and its second stream."""
-    from gradkern.cuda import side_stream
+    """It makes the thread's handle and the stream's scratch memory."""
     from gradkern.cuda.device import activate, get_device
     from gradkern.ops.conv.cuda import plan as conv
-    from gradkern.search import streams as module
 
     every = conv._sources
     monkeypatch.setattr(conv, "_sources", lambda *given: [each for each in every(*given) if each.name == source])
-    monkeypatch.setattr(module, "configs", lambda members, device: [{"streams": streams}])
-    monkeypatch.setattr(side_stream, "_forks", {})
     for library in ("cudnn.device", "cublas.library"):
         handles = import_module(f"gradkern.{library}").handle.__self__
         monkeypatch.setattr(handles, "_idle", {})
@@ -347,7 +339,7 @@ def test_a_cold_call_in_a_capture_says_to_warm_it() -> None:
             planned(run)
 
 
-def test_a_side_stream_has_a_workspace_of_its_own() -> None:
+def test_every_stream_has_a_workspace_of_its_own() -> None:
     from helpers.driver import driver
 
     from gradkern.cuda.device import activate, check, get_device

@@ -17,7 +17,6 @@ from gradkern.ops.conv import resolve
 from gradkern.ops.conv.cuda import plan as conv
 from gradkern.policy import Policy
 from gradkern.search import plan as search_plan
-from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.tuner import Choice
 from gradkern.strides import c_strides
 
@@ -53,17 +52,10 @@ class Search:
         self.tasks: list[Any] = []
         self.pins: list[str | None] = []
         self.workspaces: dict[str, list[int]] = {}
-        self.seconds: dict[str, float] | None = None  # what a search among streams has measured, if one was made
 
     def __call__(self, task: Any, policy: Policy, device: Device, pin: str | None = None, seconds: float = 3.0) -> Any:
         self.tasks.append(task)
         self.pins.append(pin)
-        if task.kind == "ConvGrad streams":
-            one, two = task.sources[0].candidates()
-            if self.seconds is None:
-                return Choice(task, one)
-            ranking = [Measurement.of(each, "streams", self.seconds[each.name]) for each in (two, one)]
-            return Choice(task, two, SearchResult("", {}, tuple(ranking), (), True, 0.0))
         gradient = task.kind.split()[1]
         return FakeChoice(task, gradient, self.workspaces.get(gradient, [0]))
 
@@ -143,7 +135,7 @@ def call(
 
 def test_every_gradient_is_a_problem_and_a_search_of_its_own(search: Search) -> None:
     conv.plan(call(strides=(2, 1), pads=(1, 0, 2, 1)))
-    dX, dW, dB, together = search.tasks
+    dX, dW, dB = search.tasks
     assert [task.kind for task in (dX, dW, dB)] == [
         f"ConvGrad {name} float32 channels-first" for name in ("dX", "dW", "dB")
     ]
@@ -154,7 +146,6 @@ def test_every_gradient_is_a_problem_and_a_search_of_its_own(search: Search) -> 
     ]
     assert [task.outputs[0].shape for task in (dX, dW, dB)] == [(2, 4, 6, 5), (8, 4, 3, 3), (8,)]
     assert [task.terms for task in (dX, dW, dB)] == [8 * 9, 2 * 16, 2 * 16]
-    assert [each.shape for each in together.outputs] == [(2, 4, 6, 5), (8, 4, 3, 3), (8,)]
     problem = dX.sources[0].problem
     geometry = problem.geometry
     assert (geometry.strides, geometry.pads_begin, geometry.pads_end) == ((2, 1), (1, 0), (2, 1))
@@ -170,7 +161,7 @@ def test_kernels_for_depthwise_convolutions_are_tried_first_and_only_there(searc
     conv.plan(call(W=(8, 1, 3, 3), group=4, outputs=("dX", "dW")))
     conv.plan(call(W=(8, 2, 3, 3), group=2, outputs=("dX",)))
     conv.plan(call(X=(2, 1, 6, 5), W=(8, 1, 3, 3), outputs=("dX",)))
-    names = [[source.name for source in task.sources] for task in search.tasks if task.kind != "ConvGrad streams"]
+    names = [[source.name for source in task.sources] for task in search.tasks]
     others = ["cudnn", "gemm"]
     dX, dW = ["depthwise", "depthwise_mma", *others], ["depthwise_mma", "depthwise", *others]
     assert names == [dX, dW, [*others, "channels_last"], [*others, "channels_last"]]
@@ -204,7 +195,7 @@ def test_a_kernel_for_few_channels_is_tried_first_where_there_may_be_one(search:
     conv.plan(call(X=(2, 3, 6, 5), W=(8, 3, 3, 3), outputs=("dX", "dW"), changes=changes))
     conv.plan(call(X=(2, 3, 6, 5), W=(8, 3, 3, 3), outputs=("dW",)))
     conv.plan(call(X=(2, 8, 6, 5), W=(8, 8, 3, 3), outputs=("dW",), changes={"dY": out}))
-    names = [[source.name for source in task.sources] for task in search.tasks if not task.kind.endswith("streams")]
+    names = [[source.name for source in task.sources] for task in search.tasks]
     others = ["cudnn", "gemm", "channels_last"]
     assert names == [others, ["few_channels", "channels_last", "cudnn", "gemm"], others, others]
 
@@ -250,7 +241,7 @@ def test_a_transposed_convolution_asks_for_the_results_of_its_convolution(search
     found = {name: runs(choice) for name, choice in plan.choices.items()}
     assert found == {"dX": [((1, 3), (4,), 0, 7)], "dW": [((2, 1), (5,), 0, 7)], "dB": [((1,), (6,), 0, 7)]}
     conv.plan(transposed(("Y",)))
-    of_transposed = {task.kind: task for task in search.tasks if not task.kind.endswith("streams")}
+    of_transposed = {task.kind: task for task in search.tasks}
     assert [*of_transposed] == [
         "Conv Y float32 channels-first",
         "ConvGrad dW float32 channels-first",
@@ -282,12 +273,12 @@ def test_several_run_together_each_on_its_own_arrays(search: Search) -> None:
     assert plan.kernel == "dX: fake dX 0; dW: fake dW 0; dB: fake dB 0"
 
 
-@pytest.mark.parametrize(("one", "streams"), [(101e-6, 1), (112e-6, 1), (120e-6, 2)])
-def test_a_second_stream_has_to_save_more_than_it_costs_the_host(search: Search, one: float, streams: int) -> None:
-    search.seconds = {"one_stream": one, "two_streams": 100e-6}
+def test_all_use_one_workspace_in_turn(search: Search) -> None:
     search.workspaces = {"dX": [1000], "dW": [512], "dB": [0]}
-    # the second stream's workspace lies behind the first's
-    assert conv.plan(call()).scratch == (1000 if streams == 1 else 1024 + 512)
+    plan = conv.plan(call())
+    assert plan.scratch == 1000
+    plan((1, 2, 3), (4, 5, 6), 7)
+    assert [runs(choice)[0][2] for choice in plan.choices.values()] == [4096] * 3
 
 
 def test_a_workspace_that_cannot_be_had_gives_way_to_the_next(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,8 +360,8 @@ def test_no_candidate_left_is_a_refusal_with_the_reasons(search: Search, monkeyp
     [
         ("gemm", ("dX",), ["gemm"]),
         ("dX: gemm", ("dX",), ["gemm"]),
-        ("dX: gemm; dW: cudnn_eng1", ("dX", "dW"), ["gemm", "cudnn_eng1", None]),
-        ("dW: cudnn_eng1", ("dX", "dW"), [None, "cudnn_eng1", None]),
+        ("dX: gemm; dW: cudnn_eng1", ("dX", "dW"), ["gemm", "cudnn_eng1"]),
+        ("dW: cudnn_eng1", ("dX", "dW"), [None, "cudnn_eng1"]),
     ],
 )
 def test_kernels_are_pinned_by_gradient(search: Search, kernel: str, outputs: Any, pins: list[str | None]) -> None:
