@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gradkern.cuda.numbers_plan import bits_of
 from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.kernel import build
 from helpers import simulated
@@ -33,7 +34,9 @@ def simulate(
     row_sums = Guarded((max(1, rows) * config.blocks_per_row * 2,), config.compute)
     counter = np.zeros(64, np.uint32)
     named = {
-        **config.sizes(columns),
+        "columns": columns,
+        "slice_columns": config.slice_columns(columns),
+        "minus_mean": bits_of(-1 / columns, config.compute),
         **{name: held[name].address for name in held},
         "X": held[data].address,
         "bias_or_X_grad_sum": max(held[name].address if name in held else 0 for name in ("bias", "X_grad_sum")),
@@ -49,19 +52,10 @@ def simulate(
         **{f"{name}_stride": held[name].array.strides[0] for name in ("X_grad", "branch_grad") if name in held},
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
-    phases = (
-        [config] if config.phase == "fused" else [replace_phase(config, "row_sums"), replace_phase(config, "apply")]
-    )
-    for phase in phases:
+    for phase in config.phases:
         simulated.launch(build(phase), grid, config.threads, phase.launch_cluster, config.shared_bytes, arguments)
     for each in held.values():
         each.check()
     scratch.check()
     row_sums.check()
     case.check({name: np.array(held[name].array) for name in config.outputs})
-
-
-def replace_phase(config: LayerNormConfig, phase: str) -> LayerNormConfig:
-    from dataclasses import replace
-
-    return replace(config, phase=phase)

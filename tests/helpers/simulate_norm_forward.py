@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
+from gradkern.cuda.numbers_plan import bits_of
 from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NAMES, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.kernel import build
 from helpers import simulated
@@ -41,16 +40,18 @@ def simulate(
             held[name] = Guarded((rows,), config.statistic)
     row_sums = Guarded((max(1, rows) * config.blocks_per_row * 2,), config.compute)
     named = {
-        **config.numbers(columns, case.epsilon),
+        "columns": columns,
+        "slice_columns": config.slice_columns(columns),
+        "over_columns": bits_of(1 / columns, config.compute),
+        "epsilon": bits_of(case.epsilon, config.compute),
         **{NAMES[name]: each.address for name, each in held.items()},
         "row_sums": row_sums.address,
         "rows": rows,
         **{f"{NAMES[name]}_stride": each.array.strides[0] for name, each in held.items() if each.array.ndim == 2},
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
-    for phase in [config] if config.phase == "fused" else [replace(config, phase="row_sums"), config]:
-        cluster = config.blocks_per_row if config.cluster else 1
-        simulated.launch(build(phase), grid, config.threads, cluster, config.shared_bytes, arguments)
+    for phase in config.phases:
+        simulated.launch(build(phase), grid, config.threads, phase.launch_cluster, config.shared_bytes, arguments)
     for each in held.values():
         each.check()
     row_sums.check()

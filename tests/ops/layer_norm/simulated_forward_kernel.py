@@ -34,7 +34,16 @@ def check(
     statistic = d if data == d else f
     has = {NAMES[each] for each in operands.inputs}
     made = NormForwardConfig(
-        operator, data, skip, result, parameter, statistic, wanted, "bias" in has, "shift" in has, **config
+        operator,
+        data,
+        skip,
+        result,
+        parameter,
+        statistic,
+        wanted,
+        biased="bias" in has,
+        shifted="shift" in has,
+        **config,
     )
     if "unpredicated_vectors" not in config:
         made = replace(made, unpredicated_vectors=made.fewest_vectors(columns))
@@ -295,5 +304,5 @@ def test_a_row_ignores_what_its_units_have_of_its_neighbours(operator: str) -> N
     operands.inputs["X"][1::3] *= 1e4
     has = {NAMES[each] for each in operands.inputs}
     wanted = frozenset(NAMES[each] for each in OUTPUTS[operator])
-    config = NormForwardConfig(operator, b, b, b, b, f, wanted, "bias" in has, False, width=8, **UNITS)
+    config = NormForwardConfig(operator, b, b, b, b, f, wanted, biased="bias" in has, width=8, **UNITS)
     simulate(config, operands, 8)

@@ -35,7 +35,7 @@ def check(
     operands = case(operator, rows, columns, data, upstream, parameter, statistic, rows * columns, residual)
     wanted: frozenset[str] = frozenset(outputs or ALL_OUTPUTS[operator]) | ({"branch_grad"} if branch else set())
     added: dict[str, Any] = {"residual": residual, "branch": branch}
-    made = LayerNormConfig(operator, upstream, data, data, parameter, statistic, wanted, **added, **config)
+    made = LayerNormConfig(operator, data, upstream, data, parameter, statistic, wanted, **added, **config)
     if "unpredicated_vectors" not in config:
         made = replace(made, unpredicated_vectors=made.fewest_vectors(columns))
     simulate(made, operands, grid, **(run or {}))

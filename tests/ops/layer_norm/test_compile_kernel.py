@@ -135,8 +135,8 @@ def norm_config(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNorm
     operator, data, upstream, parameter, columns, width, *more = kind
     config = LayerNormConfig(
         operator,
-        upstream,
         data,
+        upstream,
         data,
         parameter,
         d if data == d else f,

@@ -19,7 +19,7 @@ from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 
 OUTPUTS = frozenset({"Y", "mean", "inv_std"})
 BF16 = "bfloat16"
-CONFIG = NormForwardConfig(LAYER, BF16, BF16, BF16, BF16, "float32", OUTPUTS, True, False, 8, 1, 1, 1, scale_width=8)
+CONFIG = NormForwardConfig(LAYER, BF16, BF16, BF16, BF16, "float32", OUTPUTS, 8, 1, 1, 1, scale_width=8, biased=True)
 
 
 def chosen(columns: int, rows: int = 1 << 20, operator: str = LAYER) -> NormForwardConfig:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from gradkern.cuda.device_code.columns import ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
@@ -26,37 +24,8 @@ ROWS_IN_FLIGHT = 4  # rows whose loads a thread of a column-reduction block issu
 
 @dataclass(frozen=True, slots=True)
 class LayerNormConfig(RowConfig):
-    """Compile-time constants. The number of columns is a launch argument: one kernel serves every width that fits its
-    threads, except that `unpredicated_vectors` must lie within every row.
-    """
+    """Of a gradient's kernel: the second array is Y_grad, the result X_grad."""
 
-    operator: str
-    upstream: str  # G: type of Y_grad
-    data: str  # type of X, or of Y for the invertible norm
-    result: str  # type of X_grad
-    parameter: str  # V
-    statistic: str  # U
-    outputs: frozenset[str]
-    width: int
-    lanes: int
-    vectors: int
-    groups_per_block: int
-    blocks_per_row: int = 1
-    unpredicated_vectors: int = 0  # the first vectors of a thread that lie within every row: no bounds check
-    stages: int = 3
-    scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
-    source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
-    phase: str = "fused"  # one launch; or, for rows too wide for a cluster, two: row_sums, then apply
-    # a row's values stay in registers between its two passes. If not, the second pass reads the ring again, a block is
-    # one group of warps, and the blocks of a row are a cluster
-    row_in_registers: bool = True
-    aligned: bool = True  # rows of X and Y_grad start at multiples of 16 bytes
-    packed: bool = True  # rows of X, of Y_grad and of X_grad lie end to end
-    aligned_vectors: bool = False  # vectors are aligned in memory, not to the begin of a row: see RowConfig
-    line_aligned_stages: bool = False  # a row keeps its offset within 128-byte lines in the ring: see RowConfig
-    long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
-    native_bfloat16: bool = True
-    blocks_per_processor: int = 1
     single_block: bool = False  # one block has all rows of its columns: its sums are the result
     chunk: int = 8  # and `rows_in_flight`: of the last step of the sums over rows, as in ColumnSums
     rows_in_flight: int = 4
@@ -69,12 +38,11 @@ class LayerNormConfig(RowConfig):
 
     @property
     def name(self) -> str:
-        """In a profiler."""
         role = "" if self.phase == "fused" else self.phase
         gradients = self.outputs - {"X_grad_sum", "branch_grad"}
         outputs = "" if len(gradients) == (3 if self.centred else 2) else "_".join(sorted(gradients))
         summed = "X_grad_sum" if "X_grad_sum" in self.outputs else ""
-        shape = f"{self.blocks_per_row}x{self.lanes}x{self.vectors}x{self.width}" + "units" * self.aligned_vectors
+        shape = self.shape + "units" * self.aligned_vectors
         added = "residual" if self.residual else ""
         branch = f"branch_{self.branch}" if self.branch else ""
         reduction = f"column_blocks_{self.reduction_cluster_size}x{self.reduction_lanes}x{self.reduction_vectors}"
@@ -82,11 +50,6 @@ class LayerNormConfig(RowConfig):
         return kernel_name(
             operator_words(self.operator), role, outputs, summed, added, branch, self.data, shape, reduction
         )
-
-    @property
-    def compute(self) -> str:
-        """The type of all arithmetic."""
-        return "float64" if "float64" in (self.data, self.upstream, self.result) else "float32"
 
     @property
     def has_mean(self) -> bool:
@@ -141,10 +104,6 @@ class LayerNormConfig(RowConfig):
     @property
     def needs_X(self) -> bool:
         return self.row_terms or "scale_grad" in self.written
-
-    @property
-    def needs_upstream(self) -> bool:
-        return True
 
     @property
     def needs_added(self) -> bool:
@@ -233,13 +192,8 @@ class LayerNormConfig(RowConfig):
     @property
     def launch_cluster(self) -> int:
         """Blocks of a cluster of the launch: those that share a row, or those that share columns (column_blocks)."""
-        return max(self.blocks_per_row if self.phase == "fused" else 1, self.reduction_cluster_size)
+        return max(self.blocks_per_row if self.cluster else 1, self.reduction_cluster_size)
 
     def column_blocks(self, columns: int) -> int:
         """Number of column-reduction blocks."""
         return -(-columns // self.reduction_columns) * self.reduction_cluster_size
-
-    def sizes(self, columns: int) -> dict[str, int]:
-        """The launch arguments that depend on the number of columns."""
-        minus_mean = np.array(-1 / columns, self.compute).view(f"int{8 * self.itemsize}")
-        return {"columns": columns, "slice_columns": self.slice_columns(columns), "minus_mean": int(minus_mean)}

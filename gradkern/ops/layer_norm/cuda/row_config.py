@@ -1,8 +1,11 @@
-"""Common to the kernels of the norms and of their gradients: how rows are divided among blocks, the ring of stages in
+"""Common to the configs of the norms and of their gradients: how rows are divided among blocks, the ring of stages in
 shared memory, and the layout of shared memory. Nothing here imports Numba.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ByElementType, round_up
 
@@ -11,10 +14,13 @@ __all__ = ["LINE", "RowConfig"]
 LINE = 128  # bytes of a line of memory
 
 
+@dataclass(frozen=True, slots=True)
 class RowConfig(ByColumns, ByElementType):
-    """Properties that follow from a config's fields: a base of frozen dataclasses with the fields below.
+    """Compile-time constants of a kernel. The number of columns is a launch argument: one kernel serves every width
+    that fits its threads, except that `unpredicated_vectors` must lie within every row.
 
-    Up to three arrays pass through the ring: X; a second array, `upstream` (a gradient's Y_grad); and an array that is
+    Up to three arrays pass through the ring: X; a second array, `upstream` (a gradient's Y_grad, a
+    norm's skip); and an array that is
     added to the result.
 
     aligned_vectors: contiguous rows of an odd number of columns are not aligned to vectors of 16, 8 or 4 bytes, but
@@ -28,41 +34,50 @@ class RowConfig(ByColumns, ByElementType):
     sectors twice: for rows of 1336 columns of 2 bytes 2.2 times as many requests and an eighth more bytes.
     """
 
-    __slots__ = ()
-
-    data: str  # type of X
-    upstream: str  # type of the other array
+    operator: str
+    data: str  # type of X, or of Y for the invertible norm's gradient
+    upstream: str  # type of the second array; without one the type of X
     result: str  # type of the row's result
     parameter: str  # V
     statistic: str  # U
-    scale_width: int  # elements of scale, and of bias, that a thread loads at once
-    blocks_per_row: int
-    stages: int
-    source: str  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
-    phase: str
-    row_in_registers: bool
-    aligned: bool
-    packed: bool
-    aligned_vectors: bool
-    line_aligned_stages: bool
-    long_rows: bool
+    outputs: frozenset[str]
+    width: int
+    lanes: int
+    vectors: int
+    groups_per_block: int
+    blocks_per_row: int = 1
+    unpredicated_vectors: int = 0  # the first vectors of a thread that lie within every row: no bounds check
+    stages: int = 3
+    scale_width: int = 1  # elements of scale, and of bias, that a thread loads at once
+    source: str = "bulk"  # how rows reach the block: bulk, async (both into a ring in shared memory) or plain
+    phase: str = "fused"  # one launch; or, for rows too wide for a cluster, two: row_sums, then apply
+    # a row's values stay in registers between its passes. If not, the second pass reads the ring again, a block is one
+    # group of warps, and the blocks of a row are a cluster
+    row_in_registers: bool = True
+    aligned: bool = True  # rows that are read start at multiples of 16 bytes
+    packed: bool = True  # rows of every array lie end to end
+    aligned_vectors: bool = False  # vectors are aligned in memory, not to the begin of a row
+    line_aligned_stages: bool = False  # a row keeps its offset within 128-byte lines in the ring
+    long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
+    native_bfloat16: bool = True
+    blocks_per_processor: int = 1
 
-    # --- properties of a kernel, defined by each kind of config -------------------------------------------------------
+    # --- what a kernel reads, and where; a kind of config says what differs -------------------------------------------
 
     @property
     def needs_X(self) -> bool:
         """X is read."""
-        raise NotImplementedError
+        return True
 
     @property
     def needs_upstream(self) -> bool:
-        """The other array is read."""
-        raise NotImplementedError
+        """The second array is read."""
+        return True
 
     @property
     def needs_added(self) -> bool:
         """The third array is read. It has X's type."""
-        raise NotImplementedError
+        return False
 
     @property
     def scale_in_registers(self) -> bool:
@@ -77,7 +92,37 @@ class RowConfig(ByColumns, ByElementType):
     @property
     def shared_inverse(self) -> bool:
         """1 / scale is in shared memory."""
+        return False
+
+    @property
+    def name(self) -> str:
+        """In a profiler."""
         raise NotImplementedError
+
+    @property
+    def shape(self) -> str:
+        """Blocks per row x lanes x vectors x width, for names."""
+        return f"{self.blocks_per_row}x{self.lanes}x{self.vectors}x{self.width}"
+
+    @property
+    def plan_name(self) -> str:
+        """The source of rows and the kernel's shape, in a plan's name."""
+        return f"{self.source}_{self.phase}_{self.shape}_groups{self.groups_per_block}_stages{self.stages}"
+
+    @property
+    def compute(self) -> str:
+        """The type of all arithmetic."""
+        return "float64" if "float64" in (self.data, self.upstream, self.result) else "float32"
+
+    @property
+    def launch_cluster(self) -> int:
+        """Blocks of a cluster of the launch."""
+        return self.blocks_per_row if self.cluster else 1
+
+    @property
+    def phases(self) -> tuple[Self, ...]:
+        """The launches."""
+        return (replace(self, phase="row_sums"), self) if self.phase == "apply" else (self,)
 
     # --- sizes --------------------------------------------------------------------------------------------------------
 
@@ -117,8 +162,12 @@ class RowConfig(ByColumns, ByElementType):
         return round_up(-(-columns // self.blocks_per_row), whole) if self.blocks_per_row > 1 else columns
 
     def period(self, columns: int) -> int:
-        """The period of shifts, in rows. The number of blocks is a multiple."""
+        """The period of shifts, in rows."""
         return self.width // min(self.width, columns & -columns) if self.aligned_vectors else 1
+
+    def blocks_together(self, columns: int) -> int:
+        """The number of blocks is a multiple: one for each part of a row and each shift."""
+        return self.blocks_per_row * self.period(columns)
 
     @property
     def vector_bytes(self) -> int:
@@ -226,3 +275,7 @@ class RowConfig(ByColumns, ByElementType):
     @property
     def ring_bytes(self) -> int:
         return self.groups_per_block * self.stages * sum(self.slots) if self.ring else 0
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.ring_at + self.ring_bytes

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gradkern.call import Tensor
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device, in_turn
-from gradkern.cuda.launch import Launch
+from gradkern.cuda.device_code.columns import round_up
+from gradkern.cuda.launch import Kernel, Launch, kernel_of_config, named
+from gradkern.cuda.numbers_plan import bits_of
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 
-__all__ = ["NormPlan", "layout_of", "may_align_vectors", "plan_name"]
-
-Rows = tuple[Tensor, int]
+__all__ = ["NormPlan", "NormProblem", "problem_of", "unfit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,66 +46,136 @@ class NormPlan:
                     launch(values, stream)
 
 
-def may_align_vectors(
-    config: RowConfig, matrices: Iterable[Tensor], device: Device, rows: int, columns: int, least: int
-) -> bool:
-    """Whether vectors aligned in memory (RowConfig.aligned_vectors) are possible and useful. They are not where rows
-    are aligned to vectors anyway, nor for fewer columns than `least`.
+@dataclass(frozen=True, slots=True)
+class NormProblem:
+    """A call's sizes and arrays.
+
+    kinds    the kernel's names of the arrays, by the contract's
+    tensors  the arrays, by the kernel's names
+    strides  of the arrays of rows, by the kernel's names: bytes from row to row
     """
-    size = config.data_itemsize
-    alike = all(each.dtype.itemsize == size and each.alignment % 16 == 0 for each in matrices)
-    many = rows > 2 * device.processors and columns >= least
-    return alike and many and config.packed and config.source == "bulk" and size <= 4 and config.width * size < 16
+
+    call: Call
+    device: Device
+    rows: int
+    columns: int
+    kinds: Mapping[str, str]
+    tensors: dict[str, Tensor]
+    strides: dict[str, int]
+
+    def fields(self, upstream: str, result: str, statistics: Sequence[str]) -> dict[str, Any]:
+        """The fields of a config that follow from the arrays, for one thread of one block. upstream, result: names of
+        the second array that is read, and of the row's result, of X's type where they are not there.
+        """
+        tensors, columns, native = self.tensors, self.columns, self.device.capability >= (8, 0)
+        X, scale = tensors["X"], tensors["scale"]
+        read = [self.kinds[name] for name in self.call.inputs if self.kinds[name] in self.strides]
+        width = self._vector_width()
+        starts, scale_width = min(each.alignment for each in self._parameters()), width
+        while scale_width > 1 and starts % min(16, scale_width * scale.dtype.itemsize):
+            scale_width //= 2
+        narrowest = width * min(tensors[name].dtype.itemsize for name in read[:2])
+        source = "async" if native and narrowest >= 4 else "plain"
+        source = "bulk" if self.device.capability >= (9, 0) else source
+        sizes = {name: columns * tensors[name].dtype.itemsize for name in self.strides}
+        statistic = next((tensors[name] for name in statistics if name in tensors), None)
+        return {
+            "operator": self.call.operator,
+            "data": X.dtype.name,
+            "upstream": tensors.get(upstream, X).dtype.name,
+            "result": tensors.get(result, X).dtype.name,
+            "parameter": scale.dtype.name,
+            "statistic": statistic.dtype.name if statistic else "float64" if X.dtype.itemsize == 8 else "float32",
+            "width": width,
+            "lanes": 1,
+            "vectors": 1,
+            "groups_per_block": 1,
+            "scale_width": scale_width,
+            "source": source,
+            "aligned": all(
+                tensors[name].alignment % 16 == 0 and self.strides[name] % 16 == 0 and sizes[name] % 16 == 0
+                for name in read
+            ),
+            "line_aligned_stages": source == "bulk" and any(self.strides[name] % LINE for name in read),
+            "packed": self.strides == sizes,
+            "long_rows": max(self.rows, 16 * columns, *self.strides.values()) > 1 << 30,
+            "native_bfloat16": native,
+        }
+
+    def _parameters(self) -> list[Tensor]:
+        """Those read with one number for each column."""
+        return [each for name, each in self.call.inputs.items() if self.kinds[name] in ("scale", "bias", "shift")]
+
+    def _vector_width(self) -> int:
+        """Elements of a vector, at most 16 bytes of the widest type, such that every row is aligned to vectors and a
+        whole number of them.
+        """
+        matrices = [(self.tensors[name], step) for name, step in self.strides.items()]
+        width = 16 // max(each.dtype.itemsize for each, _ in matrices)
+        while width > 1 and not all(
+            self.columns % width == 0
+            and each.alignment % min(16, width * each.dtype.itemsize) == 0
+            and (self.rows == 1 or step % min(16, width * each.dtype.itemsize) == 0)
+            for each, step in matrices
+        ):
+            width //= 2
+        return width
+
+    def may_align_vectors(self, config: RowConfig, least: int) -> bool:
+        """Whether vectors aligned in memory (RowConfig.aligned_vectors) are possible and useful. They are not where
+        rows are aligned to vectors anyway, nor for fewer columns than `least`.
+        """
+        size = config.data_itemsize
+        matrices = [self.tensors[name] for name in self.strides]
+        alike = all(each.dtype.itemsize == size and each.alignment % 16 == 0 for each in matrices)
+        many = self.rows > 2 * self.device.processors and self.columns >= least
+        return alike and many and config.packed and config.source == "bulk" and size <= 4 and config.width * size < 16
+
+    def arguments(
+        self, config: RowConfig, names: Sequence[str], memory: Sequence[str], **numbers: float
+    ) -> tuple[list[int], list[int]]:
+        """Of a launch, for a kernel with these names of arguments. memory: names of what scratch memory holds; numbers:
+        in the type of the arithmetic.
+        """
+        values = {"rows": self.rows, "columns": self.columns, "slice_columns": config.slice_columns(self.columns)}
+        values |= {f"{name}_stride": step for name, step in self.strides.items()}
+        values |= {name: bits_of(each, config.compute) for name, each in numbers.items()}
+        return named(names, values, [*(self.kinds[name] for name in (*self.call.inputs, *self.call.outputs)), *memory])
+
+    def kernel(self, builder: str, config: RowConfig, arguments: Sequence[int]) -> tuple[Kernel, int]:
+        """The kernel, and its resident blocks: whole rows, of all shifts."""
+        cluster, together = config.launch_cluster, config.blocks_together(self.columns)
+        kernel = kernel_of_config(self.device, builder, config, arguments=len(arguments), cluster=cluster)
+        return kernel, kernel.resident_blocks(config.threads, cluster) // together * together
+
+    def wanted_blocks(self, config: RowConfig) -> int:
+        """As many as give every row its own group of threads."""
+        groups = -(-self.rows // (config.groups_per_block * config.group_rows))
+        return round_up(groups * config.blocks_per_row, config.blocks_together(self.columns))
 
 
-def layout_of(
-    device: Device, read: list[Rows], written: list[Rows], parameters: list[Tensor], rows: int, columns: int
-) -> dict[str, Any]:
-    """The fields of a config that follow from the arrays of rows, each with its bytes from row to row, and from scale,
-    bias and so on; for one thread of one block.
+def problem_of(call: Call, kinds: Mapping[str, str], matrices: Sequence[str]) -> NormProblem | EmptyPlan:
+    """The problem of a call, or the plan of one without elements. matrices: the kernel's names of arrays of rows.
+
+    Raises Refusal where the arrays' strides do not fit the kernels.
     """
-    matrices = [*read, *written]
-    width = _vector_width(matrices, rows, columns)
-    starts, scale_width = min(each.alignment for each in parameters), width
-    while scale_width > 1 and starts % min(16, scale_width * parameters[0].dtype.itemsize):
-        scale_width //= 2
-    narrowest = width * min(each.dtype.itemsize for each, _ in read[:2])
-    source = "async" if device.capability >= (8, 0) and narrowest >= 4 else "plain"
-    source = "bulk" if device.capability >= (9, 0) else source
-    aligned = all(
-        each.alignment % 16 == 0 and step % 16 == 0 and columns * each.dtype.itemsize % 16 == 0 for each, step in read
+    device, given = device_of(call), {**call.inputs, **call.outputs}
+    rows, columns = size_of(call.axes["rows"]), size_of(call.axes["columns"])
+    strides: dict[str, int] = {}
+    for name, tensor in given.items():
+        if kinds[name] in matrices:
+            strides[kinds[name]] = row_stride(name, tensor, len(call.axes["rows"]))
+        else:
+            require_flat(name, tensor)
+    if rows == 0 or columns == 0 or not call.outputs:
+        return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
+    return NormProblem(
+        call, device, rows, columns, kinds, {kinds[name]: each for name, each in given.items()}, strides
+    )  # fmt: skip
+
+
+def unfit(config: RowConfig) -> Refusal:
+    """For a kernel of which no block is resident."""
+    return Refusal(
+        f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
     )
-    return {
-        "width": width,
-        "lanes": 1,
-        "vectors": 1,
-        "groups_per_block": 1,
-        "scale_width": scale_width,
-        "source": source,
-        "aligned": aligned,
-        "line_aligned_stages": source == "bulk" and any(step % LINE for _, step in read),
-        "packed": all(step == columns * each.dtype.itemsize for each, step in matrices),
-        "long_rows": max(rows, 16 * columns, *(step for _, step in matrices)) > 1 << 30,
-        "native_bfloat16": device.capability >= (8, 0),
-    }
-
-
-def _vector_width(matrices: list[Rows], rows: int, columns: int) -> int:
-    """Elements of a vector, at most 16 bytes of the widest type, such that every row is aligned to vectors and a whole
-    number of them.
-    """
-    width = 16 // max(each.dtype.itemsize for each, _ in matrices)
-    while width > 1 and not all(
-        columns % width == 0
-        and each.alignment % min(16, width * each.dtype.itemsize) == 0
-        and (rows == 1 or step % min(16, width * each.dtype.itemsize) == 0)
-        for each, step in matrices
-    ):
-        width //= 2
-    return width
-
-
-def plan_name(kind: str, config: RowConfig) -> str:
-    """A name with the kernel's shape: source of rows, blocks per row x lanes x vectors x width, groups, stages."""
-    shape = f"{config.blocks_per_row}x{config.lanes}x{config.vectors}x{config.width}"
-    return f"{kind}_{config.source}_{config.phase}_{shape}_groups{config.groups_per_block}_stages{config.stages}"
