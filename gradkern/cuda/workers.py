@@ -11,18 +11,19 @@ import contextlib
 import json
 import os
 import pickle
-import queue
-import select
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from multiprocessing.connection import Pipe
 from pathlib import Path
+from typing import Any
 
-from gradkern.cuda import worker as protocol
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.spec import KernelSpec
+from gradkern.cuda.worker import HELLO
 from gradkern.system import locks
 from gradkern.system.notice import warn
 
@@ -30,7 +31,6 @@ __all__ = ["WorkerError", "available", "close_idle", "compiled", "cores"]
 
 _START = 60.0  # seconds until a worker sends its first message
 _PATIENCE = 180.0  # seconds for one kernel: they take one or two
-_LONGEST = 1 << 28  # bytes of a reply, at most
 _KEPT = 20.0  # seconds without work, at most, for getting more: a worker ends by itself after three times as many
 _MOST = 16  # workers: each takes 300 MB, and some more with every kernel
 _RENEWED = 100  # kernels of a worker, then a new one replaces it
@@ -70,17 +70,21 @@ class Worker:
 
     def __init__(self) -> None:
         """Raises StartError if it cannot be started."""
+        self._connection, other = Pipe()
         try:
             self._process = subprocess.Popen(
                 _command(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdin=other.fileno(),
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
                 start_new_session=True,  # Ctrl-C on the terminal is for this process only
             )
         except OSError as error:
+            self._connection.close()
             raise StartError(f"cannot be started: {error}") from error
+        finally:
+            other.close()
         self._greeted = False
         self.compiled = 0
         self.idle_since = 0.0  # of time.monotonic, while it waits for work
@@ -100,46 +104,33 @@ class Worker:
         try:
             if not self._greeted:
                 self._greet()
-            assert self._process.stdin is not None
-            self._process.stdin.write(protocol.LENGTH.pack(len(request)) + request)
-            self._process.stdin.flush()
+            self._connection.send_bytes(request)
             answer = self._receive(_PATIENCE)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
                 raise WorkerError(f"has ended: {error}") from error
             raise
-        if not answer.startswith(protocol.DONE):
-            raise WorkerError(f"has failed: {answer[1:].decode(errors='replace')}")
+        if not isinstance(answer, Compiled):
+            raise WorkerError(f"has failed: {answer}")
         self.compiled += 1
-        return Compiled.unpacked(answer[1:])
+        return answer
 
     def _greet(self) -> None:
         try:
-            if self._receive(_START) != protocol.HELLO:
+            if self._receive(_START) != HELLO:
                 raise WorkerError("is another program")
         except (WorkerError, OSError) as error:
             raise StartError(str(error)) from error
         self._greeted = True
 
-    def _receive(self, seconds: float) -> bytes:
-        end = time.monotonic() + seconds
-        (length,) = protocol.LENGTH.unpack(self._read(protocol.LENGTH.size, end))
-        if length > _LONGEST:
-            raise WorkerError("is another program")
-        return self._read(length, end)
-
-    def _read(self, count: int, end: float) -> bytes:
-        assert self._process.stdout is not None
-        handle, data = self._process.stdout.fileno(), b""
-        while len(data) < count:
-            if not select.select([handle], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise WorkerError("does not answer")
-            more = os.read(handle, min(count - len(data), 1 << 20))
-            if not more:
-                raise WorkerError(f"has ended (exit code {self._process.wait()})")
-            data += more
-        return data
+    def _receive(self, seconds: float) -> Any:
+        if not self._connection.poll(seconds):
+            raise WorkerError("does not answer")
+        try:
+            return self._connection.recv()
+        except (EOFError, ConnectionError):
+            raise WorkerError(f"has ended (exit code {self._process.wait()})") from None
 
     def kill(self) -> None:
         """Kill it, even during a compilation."""
@@ -149,18 +140,12 @@ class Worker:
         """Kill it and release its resources."""
         self.kill()
         self._process.wait()
-        self._drop()
-
-    def _drop(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        self._connection.close()
 
     def forget(self) -> None:
         """Forget the parent's worker, in a forked child."""
         self._process.returncode = 0
-        self._drop()
+        self._connection.close()
 
 
 def _command() -> list[str]:
@@ -184,54 +169,40 @@ def compiled(
     make: called with a worker and a spec, in a thread.
     """
     wanted = list(specs)
-    ahead: queue.SimpleQueue[KernelSpec] = queue.SimpleQueue()
-    for each in wanted:
-        ahead.put(each)
-    results: queue.SimpleQueue[tuple[KernelSpec, Compiled | None, Exception | None]] = queue.SimpleQueue()
+    if not wanted:
+        return
     busy: list[Worker] = []
     stopped, hopeless = threading.Event(), threading.Event()
 
-    def serve() -> None:
-        worker: Worker | None = None
-        while not stopped.is_set():
+    def made(spec: KernelSpec) -> Compiled | None:
+        if hopeless.is_set():
+            return None
+        try:
+            worker = _taken(busy)
             try:
-                spec = ahead.get_nowait()
-            except queue.Empty:
-                break
-            kernel, problem = None, None
-            try:
-                worker = worker or (None if hopeless.is_set() else _taken(busy))
-                kernel = None if worker is None or stopped.is_set() else make(worker, spec)
-            except Exception as error:  # every spec needs a reply
-                problem = error
-                if isinstance(error, StartError):
-                    hopeless.set()
-            if worker is not None and not (worker.alive and worker.compiled < _RENEWED):
+                return None if stopped.is_set() else make(worker, spec)
+            finally:
                 busy.remove(worker)
-                worker.close()
-                worker = None
-            results.put((spec, kernel, problem))
-        if worker is not None:
-            busy.remove(worker)
-            worker.close() if stopped.is_set() else _give_back(worker)
+                _give_back(worker) if worker.alive and not stopped.is_set() else worker.close()
+        except StartError:
+            hopeless.set()
+            raise
 
-    threads = [threading.Thread(target=serve, daemon=True) for _ in range(min(jobs, len(wanted), _MOST))]
-    for each in threads:
-        each.start()
+    pool = ThreadPoolExecutor(min(jobs, len(wanted), _MOST))
     try:
-        for _ in wanted:
-            spec, kernel, problem = results.get()
+        pending = {pool.submit(made, spec): spec for spec in wanted}
+        for each in as_completed(pending):
+            problem = each.exception()
             if problem is not None:
                 _tell(problem)
-            yield spec, kernel
+            yield pending[each], None if problem else each.result()
     except BaseException:
         stopped.set()
         for worker in [*busy]:
             worker.kill()  # its thread handles the rest
         raise
     finally:
-        for each in threads:
-            each.join()
+        pool.shutdown(cancel_futures=True)
 
 
 def _taken(busy: list[Worker]) -> Worker:
@@ -239,7 +210,7 @@ def _taken(busy: list[Worker]) -> Worker:
     with _lock:
         while _idle:
             worker = _idle.pop()
-            if worker.alive and time.monotonic() - worker.idle_since < _KEPT:
+            if worker.alive and worker.compiled < _RENEWED and time.monotonic() - worker.idle_since < _KEPT:
                 break
             worker.close()
         else:
@@ -268,7 +239,7 @@ def close_idle() -> None:
             _idle.pop().close()
 
 
-def _tell(error: Exception) -> None:
+def _tell(error: BaseException) -> None:
     """Warn once of a failure: it only costs time."""
     global _warned
     if not _warned:
