@@ -7,8 +7,8 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,9 +18,9 @@ from gradkern import __version__
 from gradkern.cli import DONE, JSON_SCHEMA
 from gradkern.cli.ops import require_known
 from gradkern.errors import ArgumentError, GradkernError
-from gradkern.system import notice
 from gradkern.system.cache_files import replace
 from gradkern.system.packages import pip
+from gradkern.system.progress import drawn
 from gradkern.system.providers import unavailable
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ def run(options: argparse.Namespace) -> int:
         raise ArgumentError(f"{target} cannot be written: {what}")
     session = onnx.load(options.model)
     inputs = _grouped(session, _read(Path(options.inputs)), options.provider == "cuda")
-    with _progress(len(session.report())) as progress:
-        outputs = session.run(inputs, synchronize=True, progress=progress)
+    with drawn("computing", len(session.report())) as draw:
+        done = count()
+        outputs = session.run(inputs, synchronize=True, progress=lambda name: draw(name, next(done)))
     from gradkern.onnx.arrays import to_host
 
     updated = {name: inputs[name] for name in session.updated if name in inputs}
@@ -121,17 +122,3 @@ def _moved(array: np.ndarray) -> Any:
     from gradkern.onnx.arrays import to_device
 
     return to_device(array, torch.device("cuda", torch.cuda.current_device()))
-
-
-@contextmanager
-def _progress(nodes: int) -> Generator[Callable[[str], None] | None]:
-    """What is called with each node's name: a bar on a terminal."""
-    if not notice.on_terminal():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("computing", total=nodes)
-        yield lambda name: bar.update(task, advance=1, description=name)

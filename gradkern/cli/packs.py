@@ -25,7 +25,7 @@ from gradkern.cli.sizes import Wanted, wanted_of
 from gradkern.cli.warmup import calls_of
 from gradkern.errors import ArgumentError, GradkernError, ProviderError
 from gradkern.system import cache_files, driver, providers
-from gradkern.system.progress_bar import bar
+from gradkern.system.progress import bar
 
 __all__ = ["run"]
 

@@ -20,6 +20,7 @@ from gradkern.dispatch.planner import compile_ahead
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.system import cache_files, notice, providers
 from gradkern.system.json_text import loads
+from gradkern.system.progress import bar
 from gradkern.system.providers import unavailable
 
 __all__ = ["calls_of", "run"]
@@ -45,18 +46,18 @@ def run(options: argparse.Namespace) -> int:
         return FAILED
     before, start, failed = count(), time.perf_counter(), 0
     compile_ahead((on, providers.PROVIDERS[on].first_device, partial(each.dry_plan, on)) for each, on in work)
-    for each, provider in _shown(work):
+    terminal = notice.on_terminal()  # within the bar nothing else is drawn
+    for each, provider in bar("planning", work, lambda each: each[0].name):
         label = f"{each.name} {named(each.example)} {','.join(dict.fromkeys(each.types.values()))}"
         began = time.perf_counter()
         try:
-            with notice.quiet():  # the bar is there already
-                kernel = each.searched_plan(provider).kernel
+            kernel = each.searched_plan(provider).kernel
         except Exception as error:  # one call that fails, in whatever way, must not stop the others
             failed += 1
             text = error if isinstance(error, GradkernError) else repr(error)
             print(f"failed: {label} on {provider}: {text}", file=sys.stderr)
         else:
-            if not notice.on_terminal():
+            if not terminal:
                 print(f"{label} on {provider}: {kernel}, {time.perf_counter() - began:.2f} s", flush=True)
     seconds = time.perf_counter() - start
     new, searched = (now - then for now, then in zip(count(), before, strict=True))
@@ -117,13 +118,3 @@ def _providers(wanted: Wanted, provider: str | None) -> list[str]:
     if provider is not None:
         return [usable(wanted.name, wanted.operator, provider)] if provider in wanted.operator.providers else []
     return [each for each in wanted.operator.providers if unavailable(each) is None]
-
-
-def _shown(work: list[tuple[Wanted, str]]) -> Iterable[tuple[Wanted, str]]:
-    """The work, with a progress bar on a terminal."""
-    if not notice.on_terminal():
-        return work
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(work, "planning", console=Console(stderr=True), transient=True)

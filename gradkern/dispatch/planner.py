@@ -40,7 +40,7 @@ from gradkern.system.implementations import added
 from gradkern.system.importing import load
 from gradkern.system.notice import notice
 from gradkern.system.own_thread import turn
-from gradkern.system.progress_bar import bar
+from gradkern.system.progress import bar
 from gradkern.system.providers import Provider, device_kind, unavailable
 
 __all__ = ["CompileJob", "compile_ahead", "compile_job", "dry_plan", "module_of", "plan", "plan_again", "search"]

@@ -104,52 +104,32 @@ def prepare(
     return _find(request_of(op, inputs, named, outputs, out, provider, policy, domain, version), stream)[0]
 
 
-def plan_for(
-    op: str,
-    tensors: Mapping[str, Tensor],
-    *,
-    device: str = HOST,
-    outputs: Any = None,
-    out: Any = None,
-    provider: str | None = None,
-    policy: Policy | Mapping[str, Any] | None = None,
-    **attributes: Any,
-) -> Prepared:
+def plan_for(op: str, tensors: Mapping[str, Tensor], **described: Any) -> Prepared:
     """The plan for inputs that are described, by name, and need not be there: checked and made, not kept.
 
-    device is "cpu" or "cuda:0", and `out` has descriptions too; all else is as in `prepare`. Arrays that fit the
-    descriptions can be given to the plan.
+    device is "cpu" (the default) or "cuda:0", and `out` has descriptions too; all else is as in `prepare`. Arrays that
+    fit the descriptions can be given to the plan.
     """
-    return planner.plan(*_described_call(op, tensors, device, outputs, out, provider, policy, attributes))
+    return planner.plan(*_described_call(op, tensors, **described))
 
 
-def dry_plan_for(
-    op: str,
-    tensors: Mapping[str, Tensor],
-    provider: str,
-    *,
-    device: str,
-    outputs: Any = None,
-    out: Any = None,
-    policy: Policy | Mapping[str, Any] | None = None,
-    **attributes: Any,
-) -> None:
+def dry_plan_for(op: str, tensors: Mapping[str, Tensor], provider: str, **described: Any) -> None:
     """Plan as `plan_for` does, for a device that need not be there: for use in `gradkern.cuda.dry_run`."""
-    planner.dry_plan(*_described_call(op, tensors, device, outputs, out, provider, policy, attributes), provider)
+    planner.dry_plan(*_described_call(op, tensors, provider=provider, **described), provider)
 
 
 def _described_call(
     op: str,
     tensors: Mapping[str, Tensor],
-    device: str,
-    outputs: Any,
-    out: Any,
-    provider: str | None,
-    policy: Policy | Mapping[str, Any] | None,
-    attributes: Mapping[str, Any],
+    *,
+    device: str = HOST,
+    outputs: Any = None,
+    out: Mapping[str, Tensor] | None = None,
+    provider: str | None = None,
+    policy: Policy | Mapping[str, Any] | None = None,
+    **attributes: Any,
 ) -> tuple[Request, Views]:
-    outs: Mapping[str, Tensor] = out or {}
-    given = {name: _described(each, device) for name, each in outs.items()}
+    given = {name: _described(each, device) for name, each in (out or {}).items()}
     request = request_of(op, (), {**tensors, **attributes}, outputs, given, provider, policy)
     request.binder.require(request.arrays)
     named = zip(request.binder.inputs, request.arrays, strict=True)

@@ -12,7 +12,7 @@ from gradkern.errors import GradkernError
 from gradkern.system import locks
 from gradkern.system.notice import warn
 from gradkern.system.own_thread import turn
-from gradkern.system.progress_bar import bar
+from gradkern.system.progress import bar
 
 __all__ = ["Tuning", "tune"]
 

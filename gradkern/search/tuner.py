@@ -24,12 +24,12 @@ from gradkern.search.candidate import Candidate
 from gradkern.search.dry_run import Untried, ask_for_candidates, specs_of
 from gradkern.search.implementation import Implementation
 from gradkern.search.limits import Limits, ready
-from gradkern.search.progress import progress
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import Task
 from gradkern.search.trials import Trials, joined_reasons
 from gradkern.system import cache_files
 from gradkern.system.notice import warn
+from gradkern.system.progress import progress
 from gradkern.version import __version__
 
 __all__ = ["Choice", "candidate_names", "choose", "conditions", "stored", "workspace_limit"]
@@ -181,7 +181,7 @@ def _search(
 ) -> Choice:
     start = monotonic()
     if policy.search == "exhaustive":
-        with progress(task.title) as report:
+        with progress(f"searching {task.title}") as report:
             compile_ahead(specs_of(task, device), partial(_reported, report))
     try:
         bench = open_bench(task, device)
@@ -190,7 +190,7 @@ def _search(
         return Choice(task, _first_ready(task, policy, limits.workspace), policy=policy)
     history.recall(task.kind, asked)
     try:
-        with progress(task.title) as report:
+        with progress(f"searching {task.title}") as report:
             trials = Trials(task, policy, limits, bench, report)
             trials.run()
     finally:

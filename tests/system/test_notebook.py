@@ -14,16 +14,15 @@ pytestmark = pytest.mark.thorough
 
 CELL = """
 import time
-from gradkern.search.progress import progress
 from gradkern.system import notice
-from gradkern.system.progress_bar import bar
+from gradkern.system.progress import bar, progress
 
 for number in bar("tuning", range(2), "layer {}".format):
     with notice.notice("nothing else draws beside a bar"):
         time.sleep(0.6)
 with notice.notice("compiling"):
     time.sleep(0.6)
-with progress("ConvGrad") as show:
+with progress("searching ConvGrad") as show:
     show("gemm")
 """
 

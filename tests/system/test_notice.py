@@ -15,7 +15,7 @@ from helpers.checkout import ROOT
 from gradkern.system import notice
 from gradkern.system.notice import hide, quiet, warn
 from gradkern.system.notice import notice as shown
-from gradkern.system.progress_bar import bar
+from gradkern.system.progress import bar
 
 
 class Terminal(io.StringIO):
