@@ -1,4 +1,4 @@
-"""Training graphs that ONNX Runtime builds, with its own results: python ort_graphs.py FOLDER
+"""Training graphs that ONNX Runtime builds, with its own results: python ort_graphs.py FOLDER [NAME ...]
 
 It needs onnxruntime-training 1.19.2 (Python 3.11, numpy<2, onnx<1.18), which nothing else of these tests does: run it
 in an environment of its own. For each of four small models it writes FOLDER/NAME.onnx.gz: a model whose graph is the
@@ -10,7 +10,8 @@ training graph and whose initializers named as below have what ONNX Runtime made
     loss            of ten training steps by its Module and Optimizer
     optimizer       the optimizer's graph, serialized
 
-tests/onnx/data has such files, and test_training_graphs.py reads them.
+tests/onnx_graphs/data has such files, and test_training_graphs.py reads them. Without NAME also operators.onnx.gz, and
+bert_base.onnx.gz, a large training graph without values.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -89,7 +90,10 @@ def attention(b: Builder, q: str, k: str, v: str, width: int, head: int, mask: A
     return b("Reshape", mixed, b.constant([0, 0, width]))
 
 
-def mlp(ratio: float) -> tuple[Builder, onnx.ModelProto, dict[str, np.ndarray]]:
+Made = tuple[Builder, onnx.ModelProto, dict[str, np.ndarray]]
+
+
+def mlp(ratio: float) -> Made:
     b = Builder(1)
     x = b("Gemm", "x", b.weight("fc1.weight", 16, 12), b.weight("fc1.bias", 16), transB=1)
     x = b.dropout(b("Relu", x), ratio)
@@ -99,7 +103,7 @@ def mlp(ratio: float) -> tuple[Builder, onnx.ModelProto, dict[str, np.ndarray]]:
     return b, b.model({"x": (TensorProto.FLOAT, ["N", 12])}, x, 2), feed
 
 
-def resnet(ratio: float) -> tuple[Builder, onnx.ModelProto, dict[str, np.ndarray]]:
+def resnet(ratio: float) -> Made:
     b = Builder(2)
 
     def conv(name: str, x: str, fan_in: int, fan_out: int, kernel: int, stride: int = 1) -> str:
@@ -120,37 +124,60 @@ def resnet(ratio: float) -> tuple[Builder, onnx.ModelProto, dict[str, np.ndarray
     return b, b.model({"x": (TensorProto.FLOAT, ["N", 2, 7, 7])}, x, 2), feed
 
 
-def bert(ratio: float) -> tuple[Builder, onnx.ModelProto, dict[str, np.ndarray]]:
-    b, width, words, length = Builder(3), 8, 23, 5
-    x = b("Gather", b.weight("word", words, width, scale=1), "input_ids")
-    x = b("Add", x, b("Gather", b.weight("type", 2, width, scale=1), "token_type_ids"))
-    positions = b("Gather", b.weight("position", 7, width, scale=1), b.constant([list(range(length))]))
-    x = b.dropout(b.norm("embeddings", b("Add", x, positions), width), ratio)
-    mask = b("Unsqueeze", b("Cast", "attention_mask", to=TensorProto.FLOAT), b.constant([1, 2]))
-    mask = b("Mul", b("Sub", b.constant(1, "float32"), mask), b.constant(-1e4, "float32"))
-    q, k, v = (b.linear(name, x, width, width) for name in "qkv")
-    mixed = attention(b, q, k, v, width, 4, lambda scores: b("Add", scores, mask), ratio)
-    x = b.norm("norm1", b("Add", b.dropout(b.linear("out", mixed, width, width), ratio), x), width)
-    h = b.linear("up", x, width, 2 * width)
+class Bert(NamedTuple):
+    """Sizes of a BERT with a classifier on its first word."""
+
+    layers: int
+    width: int
+    head: int  # columns of an attention head
+    up: int  # columns between the two products of a layer's second half
+    words: int
+    positions: int
+    length: int
+    classes: int
+
+
+BERT_TINY = Bert(1, 8, 4, 16, 23, 7, 5, 3)
+BERT_BASE = Bert(12, 768, 64, 3072, 30522, 512, 128, 2)
+
+
+def bert_layer(b: Builder, x: str, at: str, it: Bert, mask: str, ratio: float) -> str:
+    q, k, v = (b.linear(at + name, x, it.width, it.width) for name in "qkv")
+    mixed = attention(b, q, k, v, it.width, it.head, lambda scores: b("Add", scores, mask), ratio)
+    x = b.norm(f"{at}norm1", b("Add", b.dropout(b.linear(f"{at}out", mixed, it.width, it.width), ratio), x), it.width)
+    h = b.linear(f"{at}up", x, it.width, it.up)
     erf = b("Add", b("Erf", b("Div", h, b.constant(2**0.5, "float32"))), b.constant(1, "float32"))
     h = b("Mul", b("Mul", h, erf), b.constant(0.5, "float32"))
-    x = b.norm("norm2", b("Add", b.dropout(b.linear("down", h, 2 * width, width), ratio), x), width)
+    return b.norm(f"{at}norm2", b("Add", b.dropout(b.linear(f"{at}down", h, it.up, it.width), ratio), x), it.width)
+
+
+def bert(ratio: float, it: Bert = BERT_TINY) -> Made:
+    b = Builder(3)
+    x = b("Gather", b.weight("word", it.words, it.width, scale=1), "input_ids")
+    x = b("Add", x, b("Gather", b.weight("type", 2, it.width, scale=1), "token_type_ids"))
+    places = b.constant([list(range(it.length))])
+    positions = b("Gather", b.weight("position", it.positions, it.width, scale=1), places)
+    x = b.dropout(b.norm("embeddings", b("Add", x, positions), it.width), ratio)
+    mask = b("Unsqueeze", b("Cast", "attention_mask", to=TensorProto.FLOAT), b.constant([1, 2]))
+    mask = b("Mul", b("Sub", b.constant(1, "float32"), mask), b.constant(-1e4, "float32"))
+    for layer in range(it.layers):
+        x = bert_layer(b, x, f"{layer}." if it.layers > 1 else "", it, mask, ratio)
     first = b("Gather", x, b.constant(0), axis=1)
-    pooled = b("Gemm", first, b.weight("pool.weight", width, width), b.weight("pool.bias", width), transB=1)
-    logits = b.linear("classifier", b.dropout(b("Tanh", pooled), ratio), width, 3)
-    shape = (TensorProto.INT64, ["N", length])
-    mask_value = np.ones((3, length), np.int64)
+    pooled = b("Gemm", first, b.weight("pool.weight", it.width, it.width), b.weight("pool.bias", it.width), transB=1)
+    logits = b.linear("classifier", b.dropout(b("Tanh", pooled), ratio), it.width, it.classes)
+    shape = (TensorProto.INT64, ["N", it.length])
+    mask_value = np.ones((3, it.length), np.int64)
     mask_value[1, 3:] = 0
     feed = {
-        "input_ids": b.random.integers(0, words, (3, length)),
-        "token_type_ids": b.random.integers(0, 2, (3, length)),
+        "input_ids": b.random.integers(0, it.words, (3, it.length)),
+        "token_type_ids": b.random.integers(0, 2, (3, it.length)),
         "attention_mask": mask_value,
-        "labels": b.random.integers(0, 3, 3),
+        "labels": b.random.integers(0, it.classes, 3),
     }
     return b, b.model(dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), shape), logits, 2), feed
 
 
-def gpt2(ratio: float) -> tuple[Builder, onnx.ModelProto, dict[str, np.ndarray]]:
+def gpt2(ratio: float) -> Made:
     b, width, words, length = Builder(4), 8, 19, 6
     table = b.weight("wte", words, width, scale=0.5)
     positions = b("Gather", b.weight("wpe", 9, width, scale=0.5), b.constant([list(range(length))]))
@@ -322,26 +349,37 @@ def pack(folder: Path, name: str, model: onnx.ModelProto, parts: dict[str, dict[
     print(name, sorted({f"{node.domain}:{node.op_type}" for node in model.graph.node}))
 
 
+def built(made: Made, into: str) -> tuple[Builder, dict[str, np.ndarray], list[str]]:
+    """training_model.onnx and optimizer_model.onnx; the names of what is trained."""
+    from onnxruntime.training import artifacts  # pyright: ignore[reportMissingImports]
+
+    b, model, feed = made
+    trained = [each.name for each in b.weights if each.name not in b.constants]
+    artifacts.generate_artifacts(
+        model,
+        requires_grad=trained,
+        loss=artifacts.LossType.CrossEntropyLoss,
+        optimizer=artifacts.OptimType.AdamW,
+        artifact_directory=into,
+    )
+    return b, feed, trained
+
+
+def write_bert_base(folder: Path) -> None:
+    """bert_base.onnx.gz, without values: a graph as large as people train, for tools/onnx_bench.py."""
+    with tempfile.TemporaryDirectory() as work:
+        built(bert(0.1, BERT_BASE), work)
+        optimizer = np.frombuffer((Path(work) / "optimizer_model.onnx").read_bytes(), np.uint8)
+        pack(folder, "bert_base", onnx.load(f"{work}/training_model.onnx"), {}, optimizer=optimizer)
+
+
 def write(name: str, folder: Path) -> None:
     import onnxruntime  # pyright: ignore[reportMissingImports]
-    from onnxruntime.training import api, artifacts  # pyright: ignore[reportMissingImports]
+    from onnxruntime.training import api  # pyright: ignore[reportMissingImports]
 
     onnxruntime.set_default_logger_severity(3)
-
-    def built(ratio: float, into: str) -> tuple[Builder, dict[str, np.ndarray], list[str]]:
-        b, model, feed = MODELS[name](ratio)
-        trained = [each.name for each in b.weights if each.name not in b.constants]
-        artifacts.generate_artifacts(
-            model,
-            requires_grad=trained,
-            loss=artifacts.LossType.CrossEntropyLoss,
-            optimizer=artifacts.OptimType.AdamW,
-            artifact_directory=into,
-        )
-        return b, feed, trained
-
     with tempfile.TemporaryDirectory() as work:
-        _, feed, _ = built(0.0, work)
+        _, feed, _ = built(MODELS[name](0.0), work)
         state = api.CheckpointState.load_checkpoint(f"{work}/checkpoint")
         module = api.Module(f"{work}/training_model.onnx", state)
         optimizer = api.Optimizer(f"{work}/optimizer_model.onnx", module)
@@ -354,7 +392,7 @@ def write(name: str, folder: Path) -> None:
             optimizer.step()
             module.lazy_reset_grad()
     with tempfile.TemporaryDirectory() as work:
-        b, feed, trained = built(0.25, work)
+        b, feed, trained = built(MODELS[name](0.25), work)
         model = onnx.load(f"{work}/training_model.onnx")
         weights = {each.name: numpy_helper.to_array(each) for each in b.weights}
         values = {name: weights[name] for name in trained}
@@ -380,4 +418,6 @@ if __name__ == "__main__":
         sys.modules[f"onnxruntime.training.{part}"] = types.ModuleType(part)
     for each in sys.argv[2:] or MODELS:
         write(each, Path(sys.argv[1]))
-    write_operators(Path(sys.argv[1]))
+    if not sys.argv[2:]:
+        write_operators(Path(sys.argv[1]))
+        write_bert_base(Path(sys.argv[1]))
