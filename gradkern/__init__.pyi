@@ -135,7 +135,7 @@ _LogSoftmaxGradOutput: TypeAlias = Literal["dX"]
 _LogSoftmaxGrad_13Output: TypeAlias = Literal["dX"]
 _MaxPoolOutput: TypeAlias = Literal["Y", "Indices"]
 _MaxPoolGradOutput: TypeAlias = Literal["dX"]
-_MixedPrecisionScaleOutput: TypeAlias = Literal["Y"]
+_MixedPrecisionScaleOutput: TypeAlias = str
 _PadAndUnflattenOutput: TypeAlias = Literal["output"]
 _QuickGeluGradOutput: TypeAlias = Literal["dX"]
 _ReduceAllL2Output: TypeAlias = Literal["Y"]
@@ -619,7 +619,7 @@ class _InvertibleLayerNormalizationGradPlan(Prepared):
 
 class _IsAllFinitePlan(Prepared):
     def __call__(
-        self, input: _T, *, out: Mapping[_IsAllFiniteOutput, _Array] | None = None, stream: Any = None
+        self, *input: _T, out: Mapping[_IsAllFiniteOutput, _Array] | None = None, stream: Any = None
     ) -> _results.IsAllFinite[_T]: ...
 
 class _IsFinitePlan(Prepared):
@@ -695,8 +695,7 @@ class _MixedPrecisionScalePlan(Prepared):
     def __call__(
         self,
         S: _Array | float,
-        X: _SrcT,
-        *,
+        *X: _SrcT,
         out: Mapping[_MixedPrecisionScaleOutput, _Array] | None = None,
         stream: Any = None,
     ) -> _results.MixedPrecisionScale[_SrcT]: ...
@@ -719,7 +718,7 @@ class _QuickGeluGradPlan(Prepared):
 
 class _ReduceAllL2Plan(Prepared):
     def __call__(
-        self, X: _TIn, *, out: Mapping[_ReduceAllL2Output, _Array] | None = None, stream: Any = None
+        self, *X: _TIn, out: Mapping[_ReduceAllL2Output, _Array] | None = None, stream: Any = None
     ) -> _results.ReduceAllL2[_TIn]: ...
 
 class _ReluGradPlan(Prepared):
@@ -2612,8 +2611,7 @@ def run(
 @overload
 def run(
     op: Literal["IsAllFinite"],
-    input: _T,
-    *,
+    *input: _T,
     outputs: _IsAllFiniteOutput | Iterable[_IsAllFiniteOutput] | None = None,
     out: Mapping[_IsAllFiniteOutput, _Array] | None = None,
     provider: _Provider | None = None,
@@ -2622,9 +2620,9 @@ def run(
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.IsAllFinite[_T]:
-    """Whether all elements are finite.
+    """Whether all elements of all arrays are finite.
 
-      input: the array
+      input: the arrays
 
     Returns
       output: true: no element is an infinity or NaN
@@ -2943,9 +2941,9 @@ def run(
 def run(
     op: Literal["MixedPrecisionScale"],
     S: _Array | float,
-    X: _SrcT,
-    *,
+    *X: _SrcT,
     to: Any = None,
+    fuse_outputs: Literal[0, 1] = 0,
     outputs: _MixedPrecisionScaleOutput | Iterable[_MixedPrecisionScaleOutput] | None = None,
     out: Mapping[_MixedPrecisionScaleOutput, _Array] | None = None,
     provider: _Provider | None = None,
@@ -2954,14 +2952,15 @@ def run(
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.MixedPrecisionScale[_SrcT]:
-    """Product of a number and an array, in another type.
+    """Products of a number and any number of arrays, in another type.
 
       S: the number
-      X: the array
+      X: the arrays
       to: type of Y; without it that of an `out` array, else that of X
+      fuse_outputs: 1: the products one behind the other in a single array
 
     Returns
-      Y: S X
+      Y: S X of each array; fused, all in one
     """
 
 @overload
@@ -3017,8 +3016,7 @@ def run(
 @overload
 def run(
     op: Literal["ReduceAllL2"],
-    X: _TIn,
-    *,
+    *X: _TIn,
     Y_type: Any = None,
     outputs: _ReduceAllL2Output | Iterable[_ReduceAllL2Output] | None = None,
     out: Mapping[_ReduceAllL2Output, _Array] | None = None,
@@ -3028,9 +3026,9 @@ def run(
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.ReduceAllL2[_TIn]:
-    """Euclidean norm of all elements.
+    """Euclidean norm of all elements of all arrays.
 
-      X: the array
+      X: the arrays
       Y_type: type of Y; without it that of an `out` array, else that of X
 
     Returns
@@ -5303,8 +5301,7 @@ def prepare(
 @overload
 def prepare(
     op: Literal["IsAllFinite"],
-    input: _Array,
-    *,
+    *input: _Array,
     outputs: _IsAllFiniteOutput | Iterable[_IsAllFiniteOutput] | None = None,
     out: Mapping[_IsAllFiniteOutput, _Array] | None = None,
     provider: _Provider | None = None,
@@ -5506,9 +5503,9 @@ def prepare(
 def prepare(
     op: Literal["MixedPrecisionScale"],
     S: _Array | float,
-    X: _Array,
-    *,
+    *X: _Array,
     to: Any = None,
+    fuse_outputs: Literal[0, 1] = 0,
     outputs: _MixedPrecisionScaleOutput | Iterable[_MixedPrecisionScaleOutput] | None = None,
     out: Mapping[_MixedPrecisionScaleOutput, _Array] | None = None,
     provider: _Provider | None = None,
@@ -5556,8 +5553,7 @@ def prepare(
 @overload
 def prepare(
     op: Literal["ReduceAllL2"],
-    X: _Array,
-    *,
+    *X: _Array,
     Y_type: Any = None,
     outputs: _ReduceAllL2Output | Iterable[_ReduceAllL2Output] | None = None,
     out: Mapping[_ReduceAllL2Output, _Array] | None = None,

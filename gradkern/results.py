@@ -30,8 +30,10 @@ _WIDTH = 80
 @cache
 def result_type(operator: str, outputs: tuple[str, ...]) -> Any:
     """The named tuple of an operator with these outputs: the same one every time."""
-    appended = [each.name for each in registry.operators()[operator].outputs if each.appended and each.name in outputs]
-    kind = _namedtuple(_WITH.join([operator, *appended]), outputs, module=__name__)
+    declared = registry.operators()[operator].outputs
+    more = [each.name for each in declared if each.appended and each.name in outputs]
+    more += [str(len(outputs))] if len(outputs) > len(declared) else []  # of a variadic output
+    kind = _namedtuple(_WITH.join([operator, *more]), outputs, module=__name__)
     kind.__repr__, kind._repr_html_ = _shown, _shown_in_notebook
     return kind
 
@@ -49,13 +51,13 @@ def _shown_in_notebook(result: Any) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    name, *appended = name.split(_WITH)
+    name, *more = name.split(_WITH)
     operator = None if name.startswith("__") else registry.operators().get(name)
     if operator is None:
         raise AttributeError(f"module 'gradkern.results' has no attribute {name!r}")
-    return result_type(
-        name, tuple(each.name for each in operator.outputs if not each.appended or each.name in appended)
-    )
+    if more and more[0].isdecimal():
+        return result_type(name, tuple(each.name for each in operator.repeated(int(more[0])).outputs))
+    return result_type(name, tuple(each.name for each in operator.outputs if not each.appended or each.name in more))
 
 
 def __dir__() -> list[str]:

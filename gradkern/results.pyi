@@ -500,11 +500,10 @@ class MaxPoolGrad(NamedTuple, Generic[_T]):
     dX: _T | Any
     """gradient of the input"""
 
-class MixedPrecisionScale(NamedTuple, Generic[_SrcT]):
-    """An output is None where it was not wanted. Type checkers take it for an array."""
+class MixedPrecisionScale(tuple[_SrcT | Any, ...], Generic[_SrcT]):
+    """S X of each array; fused, all in one; the first by its name"""
 
     Y: _SrcT | Any
-    """S X"""
 
 class PadAndUnflatten(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

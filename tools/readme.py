@@ -95,7 +95,9 @@ def operators() -> str:
     for name, operator in gradkern.operators().items():
         outputs = (f"{each.name}" if each.default else f"{each.name} (on request)" for each in operator.outputs)
         in_place = (f"{target} over {source}" for source, target in sorted(operator.in_place_pairs))
-        inputs = (each.name + " (host)" * (each.memory != "device") for each in operator.inputs)
+        inputs = (
+            each.name + " (host)" * (each.memory != "device") + ", ..." * each.variadic for each in operator.inputs
+        )
         cells = (inputs, outputs, operator.attributes, in_place, operator.data_types, operator.providers)
         rows.append([f"`{name}`", *map(", ".join, cells)])
     columns = list(zip(head, *rows, strict=True))

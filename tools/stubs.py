@@ -138,6 +138,13 @@ Array: TypeAlias = _Dlpack | _ArrayInterface | _CudaArrayInterface
 
 
 def _result(name: str, operator: Operator) -> Iterator[str]:
+    if any(each.variadic for each in operator.outputs):
+        [output] = operator.outputs
+        kind = f"{_variable(operator, output)} | Any"
+        yield f"class {name}(tuple[{kind}, ...], {_generic('Generic', _variables(operator))}):"
+        yield f'    """{output.doc}; the first by its name"""'
+        yield f"    {output.name}: {kind}"
+        return
     yield f"class {name}(NamedTuple, {_generic('Generic', _variables(operator))}):"
     yield '    """An output is None where it was not wanted. Type checkers take it for an array."""'
     for each in operator.outputs:
@@ -247,13 +254,20 @@ def _public_imports() -> Iterator[str]:
 
 
 def _names(name: str, operator: Operator) -> Iterator[str]:
-    yield f"_{name}Output: TypeAlias = {_literal(each.name for each in operator.outputs)}"
+    several = any(each.variadic for each in operator.outputs)
+    yield f"_{name}Output: TypeAlias = {'str' if several else _literal(each.name for each in operator.outputs)}"
 
 
 def _plan(name: str, operator: Operator) -> Iterator[str]:
     """A prepared plan, which is called with the inputs alone."""
     yield f"class _{name}Plan(Prepared):"
-    parameters = [*_inputs(operator), "*", f"out: Mapping[_{name}Output, _Array] | None = None", "stream: Any = None"]
+    named = [] if operator.variadic is not None else ["*"]
+    parameters = [
+        *_inputs(operator),
+        *named,
+        f"out: Mapping[_{name}Output, _Array] | None = None",
+        "stream: Any = None",
+    ]
     yield f"    def __call__(self, {', '.join(parameters)}) -> {_returns(name, operator)}: ..."
 
 
@@ -262,7 +276,7 @@ def _overload(function: str, name: str, operator: Operator) -> Iterator[str]:
     parameters = [
         f'op: Literal["{name}"]',
         *_inputs(operator, typed=not plan),
-        "*",
+        *([] if operator.variadic is not None else ["*"]),
         *(_attribute(each, attribute) for each, attribute in _named(operator).items()),
         *_shared(f"_{name}Output"),
     ]
@@ -307,7 +321,10 @@ def _inputs(operator: Operator, typed: bool = True) -> Iterator[str]:
             types = {row[each.type] for row in operator.combinations}
             number = "float" if any("float" in name for name in types) else "bool" if types == {"bool"} else "int"
             kind = f"{kind} | {number if each.is_scalar else f'Sequence[{number}]'}"
-        yield f"{each.name}: {kind} | None = None" if each.optional else f"{each.name}: {kind}"
+        if each.variadic:
+            yield f"*{each.name}: {kind}"
+        else:
+            yield f"{each.name}: {kind} | None = None" if each.optional else f"{each.name}: {kind}"
 
 
 def _input_type(operator: Operator, each: Input) -> str:

@@ -138,7 +138,7 @@ def _tensor(each: Input | Output) -> tuple[str, str, str]:
         shape = f"the shape {_shape(each.gives)}"
     for name, chosen in each.where.items():
         shape += "".join(f"; {_shape(other)} where {name} is {value}" for value, other in chosen.items())
-    notes: list[str] = []
+    notes: list[str] = ["any number"] if each.variadic else []
     if isinstance(each, Input):
         notes += _meaning(each)
     if each.optional:

@@ -50,10 +50,33 @@ class Binder:
         self._attribute_names = frozenset(operator.attributes)
         self._positions = [f"{name}: input {each}" for each in self.inputs]
         self._wanted: dict[tuple[Any, tuple[str, ...]], tuple[str, ...]] = {}  # checked before
+        self.variadic = operator.variadic
+        self._several: dict[Any, Binder] = {}  # by the number of arrays for the variadic input
 
     def where(self, index: int) -> str:
         """How errors name the input of that position."""
         return self._positions[index]
+
+    def of(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Binder:
+        """The binder of calls with as many arrays for the variadic input as these are."""
+        if self.variadic is None:
+            return self
+        prefix, count = f"{self.inputs[self.variadic]}_", len(positional) - self.variadic
+        for name in named:
+            number = name.removeprefix(prefix)
+            if number != name and number.isdecimal() and int(number) < _MOST_NAMED:
+                count = max(count, int(number) + 1)
+        if count < 2:
+            return self
+        choosing = [name for each in self.operator.outputs if each.variadic for name in each.where]
+        values = [(name, named[name]) for name in choosing if isinstance(named.get(name), int | str)]
+        key = count, *values
+        found = self._several.get(key)
+        if found is None:
+            if len(self._several) >= _MOST:
+                self._several.clear()
+            found = self._several[key] = Binder(self.name, self.operator.repeated(count, dict(values)))
+        return found
 
     def bind(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Inputs in contract order, None for one that is not given, and the attributes as they came.
@@ -201,6 +224,7 @@ def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
 
 _SCALARS = frozenset([bool, float, int, str])
 _MOST = 256
+_MOST_NAMED = 1 << 16  # arrays of a variadic input: a larger number in a name is no array's
 _tuples: dict[int, tuple[Any, Any]] = {}
 """The parts of keys for tuples seen before, such as constants in a caller's code, by the tuples' ids. The table keeps
 the tuples alive, so no other object has such an id; they hold only scalars, so they never change. Once the table is

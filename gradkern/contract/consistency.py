@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import get_args
 
 from gradkern.contract.examples import example_mistakes
-from gradkern.contract.schema import RESERVED, Operator, Path, TypeName
+from gradkern.contract.schema import RESERVED, Operator, Path, TypeName, axis_of
 from gradkern.contract.shape_consistency import listed, shape_mistakes
 
 __all__ = ["mistakes"]
@@ -25,6 +25,7 @@ def mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
     yield from _host(operator)
     yield from _aliases(operator)
     yield from _in_place(operator)
+    yield from _variadic(operator)
     yield from _attributes(operator)
     if operator.until_version is not None and operator.until_version < operator.since_version:
         yield ("until_version",), f"is before since_version {operator.since_version}"
@@ -163,6 +164,24 @@ def _in_place(operator: Operator) -> Iterator[tuple[Path, str]]:
                 row.get(inputs[source].type) == row.get(outputs[target].type) for row in operator.combinations
             ):
                 yield ("in_place", index, source), f"{source!r} and {target!r} never have the same type"
+
+
+def _variadic(operator: Operator) -> Iterator[tuple[Path, str]]:
+    """Inputs and outputs that stand for any number of arrays."""
+    *others, last = operator.inputs
+    for index, each in enumerate(others):
+        if each.variadic:
+            yield ("inputs", index, "variadic"), "is for the last input"
+    if last.variadic:
+        path, axes = ("inputs", len(others)), {axis_of(token) for each in others for token in each.sizes}
+        if last.optional or last.memory != "device" or last.also or last.where:
+            yield path, "with variadic takes neither optional, memory, also nor where"
+        for token in last.shape:
+            if not isinstance(token, str) or token in axes or not _is_group(operator, token):
+                yield (*path, "shape"), f"{axis_of(token)!r} is no group that this input alone has"
+    for index, each in enumerate(operator.outputs):
+        if each.variadic and (not last.variadic or each.like != last.name or each.appended):
+            yield ("outputs", index, "variadic"), "is for an output that is like the variadic input"
 
 
 def _attributes(operator: Operator) -> Iterator[tuple[Path, str]]:

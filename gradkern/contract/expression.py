@@ -1,4 +1,4 @@
-"""The size of an axis that follows from others, as registry.yaml says it: groups, C/groups, 2*F, ceil(sizes/32)."""
+"""The size of an axis that follows from others, as registry.yaml says it: groups, C/groups, 2*F, ceil(bits/32)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gradkern.errors import ShapeError
 __all__ = ["EXPECTED_EXPRESSION", "EXPRESSION", "Expression", "expression", "product"]
 
 _TERM = "([A-Za-z][A-Za-z0-9_]*|[1-9][0-9]*)"
-EXPRESSION = rf"^(?:{_TERM}(?:([*/]){_TERM})?|ceil\({_TERM}/{_TERM}\))$"
-EXPECTED_EXPRESSION = "A, A*B, A/B or ceil(A/B) of axes, attributes and whole numbers from 1 on"
+EXPRESSION = rf"^(?:{_TERM}(?:[*/]{_TERM}|(?:\+{_TERM})+)?|ceil\({_TERM}/{_TERM}\))$"
+EXPECTED_EXPRESSION = "A, A*B, A/B, ceil(A/B) or A+B+C of axes, attributes and whole numbers from 1 on"
 
 
 def product(size: Any) -> int:
@@ -23,33 +23,33 @@ def product(size: Any) -> int:
 
 
 class Expression(NamedTuple):
-    """first, or first sign second; a group of axes counts as the product of its sizes. rounded: up; otherwise a
-    remainder is an error.
+    """A single term, or terms with a sign between them; a group of axes counts as the product of its sizes. rounded:
+    up; otherwise a remainder is an error.
     """
 
     text: str
-    first: str | int
+    terms: tuple[str | int, ...]
     sign: str | None
-    second: str | int
     rounded: bool
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(each for each in (self.first, self.second) if isinstance(each, str))
+        return tuple(each for each in self.terms if isinstance(each, str))
 
     def size(self, known: Mapping[str, Any]) -> Any:
         """The size: an int, or of the name of a list of sizes alone these; None where a name has no value yet.
 
         Raises ShapeError for a quotient that is not whole.
         """
-        values = [known.get(each) if isinstance(each, str) else each for each in (self.first, self.second)]
+        values = [known.get(each) if isinstance(each, str) else each for each in self.terms]
         if None in values:
             return None
         if self.sign is None:
             return values[0]
-        first, second = map(product, values)
-        if self.sign == "*":
-            return first * second
+        numbers = [*map(product, values)]
+        if self.sign != "/":
+            return sum(numbers) if self.sign == "+" else prod(numbers)
+        first, second = numbers
         if self.rounded and second:
             return -(-first // second)
         if not second or first % second:
@@ -60,13 +60,7 @@ class Expression(NamedTuple):
 @cache
 def expression(text: str) -> Expression:
     """The meaning of a text that EXPRESSION matches."""
-    found = re.match(EXPRESSION, text)
-    assert found is not None
-    first, sign, second, over, under = found.groups()
-    if over is not None:
-        return Expression(text, _term(over), "/", _term(under), True)
-    return Expression(text, _term(first), sign, _term(second or "1"), False)
-
-
-def _term(text: str) -> str | int:
-    return int(text) if text.isdigit() else text
+    rounded = text.startswith("ceil(")
+    terms = re.findall(_TERM, text.removeprefix("ceil") if rounded else text)
+    sign = next((each for each in "+*/" if each in text), None)
+    return Expression(text, tuple(int(each) if each.isdigit() else each for each in terms), sign, rounded)

@@ -62,6 +62,8 @@ def request_of(
         binder = _binders[op]
     except Exception:  # no name at all: it cannot be hashed, or raises another error
         binder = binder_of(op)
+    if binder.variadic is not None:
+        binder = binder.of(inputs, named)
     if domain is not None or version is not None:
         _check_version(binder, domain, version)
     arrays, attributes = binder.bind(inputs, named)

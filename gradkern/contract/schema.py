@@ -166,6 +166,7 @@ class Input(Entry):
     negative: bool = False
     optional: bool = False
     default: bool = True
+    variadic: bool = False
     doc: Text
 
     @property
@@ -201,6 +202,7 @@ class Output(Entry):
     optional: bool = False
     default: bool = True
     appended: bool = False
+    variadic: bool = False
     doc: Text
 
 
@@ -228,11 +230,21 @@ T = TypeVar("T", Input, Output)
 def _chosen(tensor: T, declared: Mapping[str, Attribute], attributes: Mapping[str, Any]) -> T:
     """The tensor with the shape that it has where the attributes have these values."""
     for name, shapes in tensor.where.items():
-        value = attributes.get(name)
-        shape = shapes.get(cast(Any, declared[name].default if value is None else value))
+        value = declared[name].default if attributes.get(name) is None else attributes[name]
+        shape = shapes.get(value) if isinstance(value, int | str) else None  # another is refused where it is checked
         if shape is not None:
-            return replace(tensor, shape=shape, where={})
+            chosen = replace(tensor, shape=shape, where={})
+            return replace(chosen, like=None, variadic=False) if isinstance(chosen, Output) else chosen
     return replace(tensor, where={}) if tensor.where else tensor
+
+
+def _numbered(tensor: T, number: int, own: Collection[str]) -> T:
+    """The tensor of that number, from 0 on, among those of a variadic one. own: the axes of which each has its own."""
+    if not number:
+        return replace(tensor, variadic=False)
+    shape = tensor.shape and tuple(f"{each}_{number}" if each in own else each for each in tensor.shape)
+    made = replace(tensor, name=f"{tensor.name}_{number}", shape=shape, variadic=False)
+    return replace(made, like=f"{made.like}_{number}") if isinstance(made, Output) and made.like else made
 
 
 Sizes = Annotated[AtLeast0 | tuple[AtLeast0, ...], Check("one_of", "a size or a list of sizes, 0 or more")]
@@ -296,6 +308,39 @@ class Operator(Entry):
             self,
             inputs=tuple(_chosen(each, self.attributes, attributes) for each in self.inputs),
             outputs=tuple(_chosen(each, self.attributes, attributes) for each in self.outputs),
+        )
+
+    @property
+    def variadic(self) -> int | None:
+        """The place of the input that stands for any number of arrays: the last one. None where there is none."""
+        return len(self.inputs) - 1 if self.inputs[-1].variadic else None
+
+    def repeated(self, count: int, attributes: Mapping[str, Any] = MappingProxyType({})) -> Operator:
+        """The contract of calls with so many arrays for the variadic input, and these attributes: X, X_1, X_2, each
+        with sizes of its own, and as many outputs where these are variadic.
+        """
+        if count < 2 or self.variadic is None:
+            return self
+        last, numbers = self.inputs[-1], range(1, count)
+        own = [axis_of(token) for token in last.shape]
+        axes: dict[str, Axis] = {}
+        for name, axis in self.axes.items():
+            total = "+".join([str(axis.equals), *(f"{axis.equals}_{n}" for n in numbers)])
+            axes[name] = replace(axis, equals=total) if axis.equals in own else axis
+            axes |= {f"{name}_{n}": axis for n in numbers if name in own}
+        several = {each.name for each in self.outputs if _chosen(each, self.attributes, attributes).variadic}
+        pairs = [pair for each in self.in_place for pair in each.items() if pair[0] == last.name and pair[1] in several]
+        return replace(
+            self,
+            axes=axes,
+            inputs=(*self.inputs[:-1], *(_numbered(last, n, own) for n in range(count))),
+            outputs=tuple(
+                _numbered(each, n, own) for each in self.outputs for n in range(count if each.name in several else 1)
+            ),
+            in_place=(
+                *self.in_place,
+                *({f"{source}_{n}": f"{target}_{n}"} for source, target in pairs for n in numbers),
+            ),
         )
 
     def inputs_of(

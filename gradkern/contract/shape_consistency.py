@@ -119,8 +119,8 @@ def _where(operator: Operator) -> Iterator[tuple[Path, str]]:
     """Shapes that an attribute chooses."""
     for key in ("inputs", "outputs"):
         for index, each in enumerate(getattr(operator, key)):
-            if len(each.where) > 1 or (each.where and each.shape is None):
-                yield (key, index, "where"), "is for one attribute, beside shape"
+            if len(each.where) > 1:
+                yield (key, index, "where"), "is for one attribute"
             for name, shapes in each.where.items():
                 attribute = operator.attributes.get(name)
                 if attribute is None or attribute.type not in ("int", "string"):

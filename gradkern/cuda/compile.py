@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import warnings
@@ -103,12 +104,15 @@ def _ptx(kernel: Callable[..., None], arguments: int, capability: tuple[int, int
     from gradkern.cuda.front_end.folding import folded
 
     numba = _numba()
-    own, types = front_end(), numba.types
+    own, types, code = front_end(), numba.types, kernel.__code__
+    kinds = [types.int64] * arguments
+    if code.co_flags & inspect.CO_VARARGS:  # to Numba one argument, a tuple; the launch gives them one by one
+        kinds[code.co_argcount :] = [types.UniTuple(types.int64, arguments - code.co_argcount)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Numba's warnings about its own options
         if own is not None:
-            return own.ptx_of(kernel, [types.int64] * arguments, capability, bounds)
-        signature = types.void(*[types.int64] * arguments)
+            return own.ptx_of(kernel, kinds, capability, bounds)
+        signature = types.void(*kinds)
         kind = {"device": False, "abi": "numba", "output": "ptx"}
         return numba.compile(folded(kernel), signature, cc=capability, launch_bounds=bounds, **kind)[0]
 

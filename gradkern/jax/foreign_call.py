@@ -47,7 +47,7 @@ def foreign_call(
     Inputs on the host are lists and numbers, among the attributes.
     """
     _register()
-    binder = binder_of(op)
+    binder = binder_of(op).of((), inputs)
     inputs = {name: inputs[name] for name in binder.inputs if name in inputs}  # a plan's order; jit sorts a mapping's
     wanted = [name for name in binder.outputs if name in outputs]
     text = {"op": op, "inputs": [*inputs], "outputs": wanted, "attributes": attributes, "last": last}

@@ -246,6 +246,7 @@ def _resolved(
         refused: GradkernError | None = None
         if operator is not None and onnx_domain(operator.domain) == domain and _has_version(operator, schema):
             try:
+                operator = operator.repeated(len(node.inputs) - (operator.variadic or 0), node.attributes)
                 found = _by_registry(node, operator, types, shapes)
                 node.operator = operator
             except GradkernError as error:

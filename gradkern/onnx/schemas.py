@@ -49,7 +49,7 @@ def _schema(name: str, operator: Operator) -> defs.OpSchema:
     option = defs.OpSchema.FormalParameterOption
 
     def parameter(each: Any) -> defs.OpSchema.FormalParameter:
-        kind = option.Optional if each.optional else option.Single
+        kind = option.Variadic if each.variadic else option.Optional if each.optional else option.Single
         return defs.OpSchema.FormalParameter(each.name, each.type, each.doc, param_option=kind)
 
     types = {key: sorted({_tensor(row[key]) for row in operator.combinations}) for key in operator.types}
@@ -80,6 +80,10 @@ def _attribute(name: str, each: Attribute) -> defs.OpSchema.Attribute:
 
 
 def _infer(operator: Operator, context: Any) -> None:
+    if operator.variadic is not None:
+        said = {name: context.get_attribute(name) for name, each in operator.attributes.items() if each.type == "int"}
+        given = {name: each.i for name, each in said.items() if each is not None}
+        operator = operator.repeated(context.get_num_inputs() - operator.variadic, given).chosen(given)
     given = {each.name: context.get_input_type(at) for at, each in enumerate(operator.inputs) if context.has_input(at)}
     codes = {each.type: given[each.name].tensor_type.elem_type for each in operator.inputs if each.name in given}
     names = {key: np.dtype(helper.tensor_dtype_to_np_dtype(code)).name for key, code in codes.items() if code}
@@ -109,9 +113,10 @@ def _of_registry(name: str, domain: str, operator: Operator) -> type[OpRun]:
         for key, each in operator.attributes.items():
             if each.type == "type" and key in given:
                 given[key] = np.dtype(helper.tensor_dtype_to_np_dtype(given[key])).name
-        wanted = [each.name for each, name in zip(operator.outputs, self.onnx_node.output, strict=False) if name]
+        outputs = operator.repeated(len(inputs) - (operator.variadic or 0), given).outputs
+        wanted = [each.name for each, name in zip(outputs, self.onnx_node.output, strict=False) if name]
         found = run(name, *inputs, outputs=wanted, **given)
-        return _results(self.onnx_node, [getattr(found, each.name, None) for each in operator.outputs])
+        return _results(self.onnx_node, [getattr(found, each.name, None) for each in outputs])
 
     return type(name, (OpRun,), {"op_domain": domain, "op_schema": _schema(name, operator), "_run": compute})
 

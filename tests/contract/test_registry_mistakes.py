@@ -291,12 +291,15 @@ operators:
 """
 
 HOST = "shape: [], memory: host, optional: true, default: false, doc: ratio}"
-EXPRESSION = "A, A*B, A/B or ceil(A/B) of axes, attributes and whole numbers from 1 on"
+EXPRESSION = "A, A*B, A/B, ceil(A/B) or A+B+C of axes, attributes and whole numbers from 1 on"
 BAD_TOYS = {
     # combinations that stand for several
     "a bad type in a list": ("[float16, float32]", "[float16, int8]", [f"10: operators.Toy.combinations.0.T: input should be {TYPES}, got 'int8'"] * 2),
     "a combination twice": ("{T: float64, S: int64, I: int64}", "{T: float32, S: int64, I: [int32]}", "11: operators.Toy.combinations.1: is the same combination as number 3"),
     "an empty list of types": ("[float16, float32]", "[]", [f"10: operators.Toy.combinations.0.T: input should be {TYPES}, got ()"] * 2),
+    "variadic, with others behind it": ("shape: [before, k, after], ", "shape: [before, k, after], variadic: true, ", "22: operators.Toy.inputs.2.variadic: is for the last input"),
+    "an optional input that is variadic": ("false, doc: added to}", "false, variadic: true, doc: added to}", ["24: operators.Toy.inputs.4: with variadic takes neither optional, memory, also nor where", *(f"24: operators.Toy.inputs.4.shape: {each!r} is no group that this input alone has" for each in ("V", "after", "before"))]),
+    "a variadic output without such an input": ("alias: tied, ", "alias: tied, variadic: true, ", "26: operators.Toy.outputs.0.variadic: is for an output that is like the variadic input"),
     # axes that follow
     "no expression": ("V/2", "V/2+1", f"18: operators.Toy.axes.half.equals: expected {EXPRESSION}, got 'V/2+1'"),
     "a division by zero": ("V/2", "V/0", f"18: operators.Toy.axes.half.equals: expected {EXPRESSION}, got 'V/0'"),

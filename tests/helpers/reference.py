@@ -646,9 +646,14 @@ def _division(dY: Array, A: Array, B: Array) -> Gradients:
     return {"dA": _unbroadcast(dY / B, A.shape), "dB": _unbroadcast(-dY * A / B**2, B.shape)}
 
 
-def _norm(X: Array, Y_type: str | None = None) -> Gradients:
-    norm: Array = np.asarray(np.linalg.norm(X.ravel()), np.float64)
-    return {"Y": norm}
+def _norm(*, Y_type: str | None = None, **X: Array) -> Gradients:
+    return {"Y": np.asarray(np.linalg.norm(np.concatenate([each.ravel() for each in X.values()])), np.float64)}
+
+
+def _mixed_precision_scale(*, S: Array, to: str | None = None, fuse_outputs: int = 0, **X: Array) -> Gradients:
+    if fuse_outputs:
+        return {"Y": np.concatenate([each.ravel() for each in X.values()]) * S}
+    return {name.replace("X", "Y"): each * S for name, each in X.items()}
 
 
 def _scaled_sum(*, scale_0: float, scale_1: float, scale_2: float = 0.0, **inputs: Array) -> Gradients:
@@ -1161,13 +1166,13 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "PadAndUnflatten": _pad_and_unflatten,
     "FlattenAndUnpad": _flatten_and_unpad,
     "IsFinite": lambda X: {"Y": np.isfinite(X)},
-    "IsAllFinite": lambda **given: {"output": np.asarray(np.isfinite(given["input"]).all())},
+    "IsAllFinite": lambda **given: {"output": np.asarray(all(np.isfinite(each).all() for each in given.values()))},
     "ReduceAllL2": _norm,
     "DivGrad": _division,
     "ScaledSum": _scaled_sum,
     "BatchScale": _batch_scale,
     "Scale": _scale,
-    "MixedPrecisionScale": lambda X, S, to=None: {"Y": X * S},
+    "MixedPrecisionScale": _mixed_precision_scale,
     **dict.fromkeys(("SwiGLU", "SwiGLUGrad"), _gated),
     **dict.fromkeys(("GeGLU", "GeGLUGrad"), _geglu),
     "DropoutGrad": _dropout,

@@ -279,6 +279,29 @@ def test_constants_stay_what_they_are_where_a_node_could_write_over_them() -> No
         np.testing.assert_array_equal(session.run({"x": x})["y"], np.full((2, 3), 0.75, np.float32))
 
 
+def test_any_number_of_inputs_and_outputs_are_the_registrys() -> None:
+    several = node("MixedPrecisionScale", "s x z x", "a b c", domain=MICROSOFT, to=TensorProto.FLOAT16)
+    fused = node("MixedPrecisionScale", "s x z", "all", domain=MICROSOFT, to=TensorProto.FLOAT, fuse_outputs=1)
+    ones = [node(op, "x z x", out, domain=MICROSOFT) for op, out in (("ReduceAllL2", "norm"), ("IsAllFinite", "ok"))]
+    it = model(
+        several,
+        fused,
+        *ones,
+        inputs="x z",
+        outputs="a b c all norm ok",
+        data=[onnx.numpy_helper.from_array(np.float32(2), "s")],
+    )
+    session = gradkern.onnx.load(it)
+    x, z = (np.random.default_rng(0).standard_normal((n, 3), np.float32) for n in (2, 2))
+    found = session.run({"x": x, "z": z})
+    assert {each["by"] for each in session.report()} == {"gradkern"}
+    for name, each in (("a", x), ("b", z), ("c", x)):
+        np.testing.assert_array_equal(found[name], (2 * each).astype(np.float16))
+    np.testing.assert_array_equal(found["all"], 2 * np.concatenate([x, z], None))
+    np.testing.assert_allclose(found["norm"], np.linalg.norm([x, z, x]), rtol=1e-6)
+    assert found["ok"]
+
+
 @pytest.mark.torch
 def test_a_value_made_on_the_host_is_moved_to_where_the_node_is_computed() -> None:
     import torch

@@ -1,6 +1,6 @@
-"""The kernels of a number that all elements of an array add to: parts of the sum, one a block, and their sum.
+"""The kernels of a number that all elements of arrays add to: parts of the sum, one a block, and their sum.
 
-A block's threads add what is theirs in an order that the size determines: the same bits every time.
+A block's threads add what is theirs in an order that the sizes determine: the same bits every time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["PARTS_ARGUMENTS", "SUM_ARGUMENTS", "TotalsConfig", "parts_kernel", "sum_kernel"]
+__all__ = ["SUM_ARGUMENTS", "TotalsConfig", "parts_arguments", "parts_kernel", "sum_kernel"]
 
-PARTS_ARGUMENTS = ("input", "parts", "size")
 SUM_ARGUMENTS = ("parts", "output", "count")
 
 
@@ -35,6 +34,31 @@ class TotalsConfig:
     @property
     def name(self) -> str:
         return f"totals_{self.threads}x{self.vectors}x{self.width}"
+
+
+def parts_arguments(arrays: int) -> tuple[str, ...]:
+    """Of each array: its address, its elements, and the number of the first block that is not its own."""
+    return ("parts", *(f"{each}_{n}" for n in range(arrays) for each in ("input", "size", "end")))
+
+
+def _array_of_block(arrays: int, first: int = 0) -> Callable[[Any, Any], Any]:
+    """A device function of a block's number and the arguments of the arrays: the address and the size of the block's
+    array, its first block and the one behind its last.
+    """
+    INPUT, SIZE, END, BEFORE = 3 * first, 3 * first + 1, 3 * first + 2, 3 * first - 1
+    FIRST, LAST = first == 0, first == arrays - 1
+    rest: Any = None if LAST else _array_of_block(arrays, first + 1)
+
+    @device_function
+    def array_of_block(block: Any, of_arrays: Any) -> Any:
+        begin = int64(0) if FIRST else of_arrays[BEFORE]
+        if LAST:
+            return of_arrays[INPUT], of_arrays[SIZE], begin, of_arrays[END]
+        if block < of_arrays[END]:
+            return of_arrays[INPUT], of_arrays[SIZE], begin, of_arrays[END]
+        return rest(block, of_arrays)
+
+    return array_of_block
 
 
 def _over_block(threads: int) -> Callable[[Any], Any]:
@@ -58,9 +82,10 @@ def _over_block(threads: int) -> Callable[[Any], Any]:
     return over_block
 
 
-def parts_kernel(config: TotalsConfig, term: Callable[[Any], Any]) -> Callable[..., None]:
-    """The kernel of each block's part, a float64. term(x), a device function, is what an element adds. The terms of a
-    vector are added in the type of arithmetic; where that sum is not a number of good size, again in float64.
+def parts_kernel(config: TotalsConfig, arrays: int, term: Callable[[Any], Any]) -> Callable[..., None]:
+    """The kernel of each block's part, a float64, over that many arrays, each with blocks of its own. term(x), a
+    device function, is what an element adds. The terms of a vector are added in the type of arithmetic; where that sum
+    is not a number of good size, again in float64.
     """
     WIDTH, VECTORS, THREADS, DTYPE = config.width, config.vectors, config.threads, config.input
     FLOAT, BYTES = float64 if DTYPE == "float64" else float32, config.width * ITEMSIZE[config.input]
@@ -84,8 +109,13 @@ def parts_kernel(config: TotalsConfig, term: Callable[[Any], Any]) -> Callable[.
                     exact += term(float64(x[e]))
         return exact
 
-    def kernel(a: int, parts: int, size: int) -> None:
-        thread, block = int32(cuda.threadIdx.x), int64(cuda.blockIdx.x)
+    array_of_block, ALONE = _array_of_block(arrays), arrays == 1
+
+    def kernel(parts: int, *of_arrays: int) -> None:
+        thread, number = int32(cuda.threadIdx.x), int64(cuda.blockIdx.x)
+        a, size, begin, end = array_of_block(number, of_arrays)
+        block = number - begin
+        blocks = int64(cuda.gridDim.x) if ALONE else end - begin
         whole = size // WIDTH
         words, x, result = cuda.local.array(HELD, int32), cuda.local.array(WIDTH, FLOAT), cuda.local.array(1, float64)
         total = float64(0)
@@ -99,14 +129,14 @@ def parts_kernel(config: TotalsConfig, term: Callable[[Any], Any]) -> Callable[.
                 if first + j * THREADS < whole:
                     unpack(x, words, j * WORDS)
                     total += of_vector(x, WIDTH)
-            first += int64(cuda.gridDim.x) * (VECTORS * THREADS)
+            first += blocks * (VECTORS * THREADS)
         n = whole * WIDTH + thread
         if block == 0 and n < size:
             one(x, a + n * ITEM)
             total += of_vector(x, 1)
         result[0] = over_block(total)
         if thread == 0:
-            store(parts + block * 8, result)
+            store(parts + number * 8, result)
 
     return kernel
 

@@ -1,8 +1,9 @@
-"""From a call to the launches of a number that all elements of an array add to."""
+"""From a call to the launches of a number that all elements of its arrays add to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from gradkern.call import Call, Refusal
@@ -12,61 +13,79 @@ from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.rows import device_of
 from gradkern.cuda.scratch import scratch
 from gradkern.kernels.elementwise.config import widest_vector
-from gradkern.kernels.elementwise.totals import PARTS_ARGUMENTS, SUM_ARGUMENTS, TotalsConfig
+from gradkern.kernels.elementwise.totals import SUM_ARGUMENTS, TotalsConfig, parts_arguments
 from gradkern.strides import is_dense, memory_order
 
 __all__ = ["TotalsPlan", "totals_plan"]
 
 _BLOCKS = 8  # of a multiprocessor, at most
 _THREADS = 256
+_ARRAYS = 32  # of a launch, where a call has several: 97 arguments
 
 
 @dataclass(frozen=True, slots=True)
 class TotalsPlan:
-    """A launch of the parts, none of an empty array, and one of their sum."""
+    """Launches of the parts, each with the places of its arrays and of its first part, and one of their sum."""
 
     kernel: str
-    parts: Launch | None
+    parts: tuple[tuple[Launch, tuple[int, ...], int], ...]
     sum: Launch
     device: Device
     scratch: int
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        return (self.sum,) if self.parts is None else (self.parts, self.sum)
+        return (*(each for each, _, _ in self.parts), self.sum)
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         _, buffer = scratch(self.device, stream, self.scratch)
         with in_turn:
-            if self.parts is not None:
-                self.parts((inputs[0], buffer), stream)
+            for launch, places, first in self.parts:
+                launch((buffer + 8 * first, *[inputs[place] for place in places]), stream)
             self.sum((buffer, outputs[0]), stream)
 
 
 def totals_plan(call: Call, parts_builder: str, sum_builder: str, *more: Any) -> TotalsPlan:
-    """The plan of a call with one array and one number.
+    """The plan of a call with arrays of one type and one number. Every array has blocks of its own, as its share of all
+    elements is; a launch is of up to 32 arrays.
 
-    parts_builder, sum_builder: "module:function" of (TotalsConfig, *more) and of (threads, the output's type, *more,
-    whether the device converts to bfloat16)
+    parts_builder, sum_builder: "module:function" of (TotalsConfig, the arrays of a launch, *more) and of (threads, the
+    output's type, *more, whether the device converts to bfloat16)
     """
-    device = device_of(call)
-    ((name, tensor),), (output,) = call.inputs.items(), call.outputs.values()
-    if not is_dense(tensor, memory_order(tensor)):
-        raise Refusal(f"{name}: its elements are not adjacent in memory")
-    kind, words = tensor.dtype.name, operator_words(call.operator)
-    width = min(widest_vector([(kind, tensor.alignment, 0)]), 16 // tensor.dtype.itemsize)
-    config = TotalsConfig(kind, width, threads=_THREADS)
-    blocks = min(-(-tensor.size // (width * config.vectors * _THREADS)), _BLOCKS * device.processors)
-    parts = None
-    if tensor.size:
+    device, (output,) = device_of(call), call.outputs.values()
+    for name, tensor in call.inputs.items():
+        if not is_dense(tensor, memory_order(tensor)):
+            raise Refusal(f"{name}: its elements are not adjacent in memory")
+    tensors = list(call.inputs.values())
+    dtype, alignment, words = tensors[0].dtype, min(each.alignment for each in tensors), operator_words(call.operator)
+    width = min(widest_vector([(dtype.name, alignment, 0)]), 16 // dtype.itemsize)
+    config = TotalsConfig(dtype.name, width, threads=_THREADS)
+    span, most = width * config.vectors * _THREADS, _BLOCKS * device.processors
+    total = sum(each.size for each in tensors)
+    blocks = {
+        place: min(-(-each.size // span), max(1, most * each.size // total))
+        for place, each in enumerate(tensors)
+        if each.size
+    }
+    arrays = 1 if len(tensors) == 1 else _ARRAYS
+    names = parts_arguments(arrays)
+    parts: list[tuple[Launch, tuple[int, ...], int]] = []
+    done = 0
+    for first in range(0, len(blocks), arrays):
+        places = tuple(blocks)[first : first + arrays]
         kernel = kernel_of(
-            device, parts_builder, config, *more,
-            name=kernel_name(words, kind, config.name), arguments=len(PARTS_ARGUMENTS), threads=_THREADS,
+            device, parts_builder, config, arrays, *more,
+            name=kernel_name(words, dtype.name, config.name, f"of_{arrays}"), arguments=len(names), threads=_THREADS,
         )  # fmt: skip
-        parts = Launch(kernel, blocks, _THREADS, *named(PARTS_ARGUMENTS, {"size": tensor.size}, ("input", "parts")))
+        ends = list(accumulate(blocks[place] for place in places))
+        numbers = {f"size_{n}": tensors[place].size for n, place in enumerate(places)}
+        numbers |= {f"end_{n}": ends[min(n, len(ends) - 1)] for n in range(arrays)}
+        given = ("parts", *(f"input_{n}" for n in range(len(places))))
+        parts.append((Launch(kernel, ends[-1], _THREADS, *named(names, numbers, given)), places, done))
+        done += ends[-1]
     kernel = kernel_of(
         device, sum_builder, _THREADS, output.dtype.name, *more, device.capability >= (8, 0),
         name=kernel_name(words, output.dtype.name, "sum"), arguments=len(SUM_ARGUMENTS), threads=_THREADS,
     )  # fmt: skip
-    total = Launch(kernel, 1, _THREADS, *named(SUM_ARGUMENTS, {"count": blocks}, ("parts", "output")))
-    return TotalsPlan(f"{words}_{config.name}", parts, total, device, 8 * max(1, blocks))
+    added = Launch(kernel, 1, _THREADS, *named(SUM_ARGUMENTS, {"count": done}, ("parts", "output")))
+    return TotalsPlan(f"{words}_{config.name}", tuple(parts), added, device, 8 * max(1, done))

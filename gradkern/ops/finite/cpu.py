@@ -48,20 +48,22 @@ def _parts(queue: Any, X: Any, parts: Any, squares: Any) -> None:
 
 
 def plan(call: Call) -> FlatPlan:
-    ((name, tensor),), (output,) = call.inputs.items(), call.outputs
+    (output,) = call.outputs
     if call.operator == "IsFinite":
-        return elementwise_plan(call, _ELEMENTS, (name,), (output,))
-    squares = True if call.operator == "ReduceAllL2" else None
-    order = memory_order(tensor)
-    orders = {name: order if is_dense(tensor, order) else None}
-    tasks, kind = -(-tensor.size // _SPAN), call.outputs[output].dtype
+        return elementwise_plan(call, _ELEMENTS, tuple(call.inputs), (output,))
+    squares, kind = True if call.operator == "ReduceAllL2" else None, call.outputs[output].dtype
+    orders = {name: memory_order(each) for name, each in call.inputs.items()}
+    orders = {name: order if is_dense(call.inputs[name], order) else None for name, order in orders.items()}
     flag = types.none if squares is None else types.boolean
-    compiled = _parts(QUEUE, argument_type(call, name, None, orders[name]), types.float64[::1], flag)
+    compiled = _parts(QUEUE, argument_type(call, next(iter(call.inputs))), types.float64[::1], flag)
 
     def launch(read: list[Any], write: list[Any]) -> None:
-        parts = np.zeros(tasks)
-        threads.run(compiled, tasks, tensor.nbytes, read[0], parts, squares)
-        total = parts.sum()
+        total = 0.0
+        for array in read:
+            tasks = -(-array.size // _SPAN)
+            parts = np.zeros(tasks)
+            threads.run(compiled, tasks, array.nbytes, array, parts, squares)
+            total += parts.sum()
         with np.errstate(over="ignore"):
             found = np.asarray(np.sqrt(total) if squares else total == 0, kind)
         write[0][:] = found.reshape(1).view(write[0].dtype)

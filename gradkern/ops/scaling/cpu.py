@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numba
+import numpy as np
 
 from gradkern.call import Call
 from gradkern.cpu.compile import INLINE
 from gradkern.cpu.elementwise import elementwise_kernel, elementwise_plan
 from gradkern.cpu.flat_plan import FlatPlan
+from gradkern.ops.scaling.several import SeveralPlan, several
 
 __all__ = ["plan"]
 
@@ -43,7 +45,16 @@ def _number(values: Mapping[str, Any]) -> list[float]:
     return [values[name] for name in ("scale", "S") if name in values]
 
 
-def plan(call: Call) -> FlatPlan:
+def plan(call: Call) -> FlatPlan | SeveralPlan:
+    return (call.operator == "MixedPrecisionScale" and several(call, _plan, _part)) or _plan(call)
+
+
+def _part(array: Any, first: int, call: Call) -> Any:
+    output = call.outputs["Y"]
+    return np.lib.stride_tricks.as_strided(array[first:], output.shape, output.strides)
+
+
+def _plan(call: Call) -> FlatPlan:
     if call.operator == "ScaledSum":
         return elementwise_plan(call, _SUMS[len(call.inputs)], tuple(call.inputs), ("output",))
     if call.operator == "BatchScale":

@@ -12,7 +12,7 @@ from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
 
 import gradkern
 from gradkern.arrays.host import NUMPY
-from gradkern.arrays.kind import View
+from gradkern.arrays.kind import View, dtype_of
 from gradkern.call import Tensor
 from gradkern.contract.check import check
 from gradkern.contract.examples import complete
@@ -20,6 +20,7 @@ from gradkern.contract.request import Views, request_of
 from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example
 from gradkern.policy import Policy
+from gradkern.strides import c_strides
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -71,3 +72,20 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, bool
         assert compiled.spilled == 0
         assert "ld.local" not in compiled.ptx
         assert "ld.global.v4.b32" in compiled.ptx or name.startswith("Softmax") or "sum" in spec.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters([(("bfloat16",), HOPPER[0])], product((("bfloat16",), ("float64",)), [*HOPPER, *OTHERS])),
+)
+def test_a_launch_of_many_arrays_spills_no_register(kind: tuple[str], capability: tuple[int, int]) -> None:
+    tensors = {
+        f"X_{n}" if n else "X": Tensor(dtype_of(kind[0]), (4096,), c_strides((4096,), dtype_of(kind[0]).itemsize), 16)
+        for n in range(40)
+    }
+    views = {name: View(each, None, "cuda:0", NUMPY) for name, each in tensors.items()}
+    call = check(request_of("ReduceAllL2", (), {**tensors}), Views(views, {}, frozenset()), Policy(), None)
+    with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
+        import_module("gradkern.ops.finite.cuda.plan").plan(call)
+    for spec in device.specs:
+        assert (made_of(spec).spilled, "ld.local" in made_of(spec).ptx) == (0, False)

@@ -71,3 +71,20 @@ def test_rows_at_a_distance_are_read_where_they_are(name: str) -> None:
         for key, each in plan(**given)._asdict().items():
             if each is not None:
                 assert_close(name, key, back(each), expected[key])
+
+
+def test_a_norm_of_many_arrays_and_products_of_each() -> None:
+    random = np.random.default_rng(0)
+    sizes = [(1000, 1003), (17,), (0, 3), (), *[(n + 1,) for n in range(70)]]
+    X = {f"X_{n}" if n else "X": random.standard_normal(each).astype(np.float32) for n, each in enumerate(sizes)}
+    tensors = [there(each) for each in X.values()]
+    plan = prepare_any("ReduceAllL2", *tensors)
+    assert len(plan.plan.launches) == 4  # of 32 arrays each, without the empty one, and the sum
+    norm = back(plan(*tensors).Y)
+    assert_close("ReduceAllL2", "Y", norm, reference("ReduceAllL2", X)["Y"])
+    assert {back(plan(*tensors).Y).tobytes() for _ in range(20)} == {norm.tobytes()}
+    for fuse_outputs in (0, 1):
+        given = {"to": "float16", "fuse_outputs": fuse_outputs}
+        expected = reference("MixedPrecisionScale", {"S": np.float32(8), **X}, {"fuse_outputs": fuse_outputs})
+        for name, each in run_any("MixedPrecisionScale", 8.0, *tensors, **given)._asdict().items():
+            assert_close("MixedPrecisionScale", "Y", back(each), expected[name])

@@ -48,6 +48,18 @@ def test_one_element_that_is_not_finite_is_found_wherever_it_is(poison: float, d
     np.testing.assert_array_equal(simulate("IsFinite", {"X": X})["Y"], np.isfinite(X.astype(d)))
 
 
+@pytest.mark.parametrize(("dtype", "arrays"), [(b, 2), (f, 40), (d, 3)])
+def test_several_arrays_in_one_launch_each_with_blocks_of_its_own(dtype: str, arrays: int) -> None:
+    sizes = [(1100,), (0,), (3, 7), (), (5,)] * (arrays // 5 + 1)
+    X = {f"X_{n}" if n else "X": np.asarray(RANDOM.standard_normal(sizes[n])).astype(dtype) for n in range(arrays)}
+    expected = reference("ReduceAllL2", X)["Y"]
+    assert_close("ReduceAllL2", "Y", simulate("ReduceAllL2", X)["Y"], expected)
+    given = {name.replace("X", "input"): each for name, each in X.items()}
+    assert simulate("IsAllFinite", given)["output"]
+    next(each for each in reversed(given.values()) if each.size)[...] = np.inf
+    assert not simulate("IsAllFinite", given)["output"]
+
+
 def test_all_of_nothing_are_finite_and_its_norm_is_0() -> None:
     assert simulate("IsAllFinite", {"input": np.zeros((1, 0), f)})["output"]
     assert simulate("ReduceAllL2", {"X": np.zeros((1, 0), f)})["Y"] == 0

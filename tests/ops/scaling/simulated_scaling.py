@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers.reference import reference
@@ -54,3 +56,18 @@ def test_products_in_another_type(source: str, target: str) -> None:
     X, S = RANDOM.standard_normal((1, 75)).astype(source), np.float32(1024)
     expected = reference("MixedPrecisionScale", {"X": X, "S": S})["Y"]
     assert_close("MixedPrecisionScale", "Y", simulate("MixedPrecisionScale", {"X": X}, S=S, to=target)["Y"], expected)
+
+
+@pytest.mark.parametrize("fuse_outputs", [0, 1])
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_products_of_several_arrays_apart_or_in_one(fuse_outputs: int, where: str) -> None:
+    sizes = ((75,), (0,), (3, 8), ())
+    X = {f"X_{n}" if n else "X": np.asarray(RANDOM.standard_normal(each)).astype(h) for n, each in enumerate(sizes)}
+    S = np.asarray(np.float32(1024))
+    expected = reference("MixedPrecisionScale", {"S": S, **X}, {"fuse_outputs": fuse_outputs})
+    given = {"S": S, **X} if where == "device" else X
+    named: dict[str, Any] = {"S": S} if where == "host" else {}
+    found = simulate("MixedPrecisionScale", given, to=f, fuse_outputs=fuse_outputs, **named)
+    assert found.keys() == expected.keys()
+    for name, each in found.items():
+        assert_close("MixedPrecisionScale", name.partition("_")[0], each, expected[name])

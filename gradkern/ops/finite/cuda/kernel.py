@@ -52,9 +52,9 @@ def _none(total: Any) -> Any:
     return 1.0 if total == 0.0 else 0.0
 
 
-def build_parts(config: TotalsConfig, squares: bool) -> Callable[..., None]:
+def build_parts(config: TotalsConfig, arrays: int, squares: bool) -> Callable[..., None]:
     """The kernel of the parts of a sum: of squares, or 0 where all elements are finite."""
-    return parts_kernel(config, _square if squares else _not_finite)
+    return parts_kernel(config, arrays, _square if squares else _not_finite)
 
 
 def build_sum(threads: int, output: str, squares: bool, native_bfloat16: bool) -> Callable[..., None]:

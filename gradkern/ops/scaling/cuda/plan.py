@@ -10,12 +10,21 @@ from gradkern.cuda.launch import LaunchPlan
 from gradkern.cuda.numbers_plan import NumbersPlan
 from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.elementwise.plan import elementwise_plan, floats_of
+from gradkern.ops.scaling.several import SeveralPlan, several
 
 __all__ = ["plan"]
 
 
-def plan(call: Call) -> LaunchPlan | NumbersPlan | EmptyPlan:
+def plan(call: Call) -> LaunchPlan | NumbersPlan | EmptyPlan | SeveralPlan:
     """The plan of one of the four operators on `call.device`."""
+    return (call.operator == "MixedPrecisionScale" and several(call, _plan, _part)) or _plan(call)
+
+
+def _part(address: int, first: int, call: Call) -> int:
+    return address + first * call.outputs["Y"].dtype.itemsize
+
+
+def _plan(call: Call) -> LaunchPlan | NumbersPlan | EmptyPlan:
     name = {"Scale": "scale", "MixedPrecisionScale": "S"}.get(call.operator, "")
 
     def number(values: Mapping[str, Any]) -> list[float]:

@@ -1,0 +1,71 @@
+"""Calls of MixedPrecisionScale with several arrays, or one output for all: a call of one array after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gradkern.call import Call, Launching, Plan
+from gradkern.strides import c_strides
+
+__all__ = ["SeveralPlan", "several"]
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralPlan:
+    """Plans of the arrays that have elements, each with the place of its array among the inputs and of its output, and
+    of the first element there, None where the output is its own. before, behind: the place of the first array, and of
+    what is behind the last; part: (buffer, first element, call) -> its part.
+    """
+
+    plans: tuple[tuple[Plan, Call, int, int, int | None], ...]
+    before: int
+    behind: int
+    part: Callable[[Any, int, Call], Any]
+
+    @property
+    def kernel(self) -> str:
+        return self.plans[0][0].kernel if self.plans else "empty"
+
+    @property
+    def scratch(self) -> int:
+        return max((plan.scratch for plan, *_ in self.plans), default=0)
+
+    @property
+    def launches(self) -> tuple[Any, ...]:
+        return tuple(launch for plan, *_ in self.plans if isinstance(plan, Launching) for launch in plan.launches)
+
+    def __call__(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], stream: Any) -> None:
+        numbers = inputs[self.behind :]
+        for plan, call, place, target, first in self.plans:
+            output = outputs[target] if first is None else self.part(outputs[target], first, call)
+            plan((*inputs[: self.before], inputs[place], *numbers), (output,), stream)
+
+
+def several(call: Call, plan: Callable[[Call], Plan], part: Callable[[Any, int, Call], Any]) -> SeveralPlan | None:
+    """The plan of a call with several arrays or with a single output for all; None of other calls."""
+    fused = bool(call.attributes.get("fuse_outputs"))
+    before = {name: each for name, each in call.inputs.items() if name == "S"}
+    arrays = {name: each for name, each in call.inputs.items() if name != "S"}
+    if not fused and len(arrays) == 1:
+        return None
+    made: list[tuple[Plan, Call, int, int, int | None]] = []
+    done = 0
+    for number, (name, tensor) in enumerate(arrays.items()):
+        target = 0 if fused else number
+        output_name, output = list(call.outputs.items())[target]
+        if fused:
+            step = output.strides[0] if output.size > 1 else output.dtype.itemsize
+            alignment = min(output.alignment, done * step & -(done * step) or output.alignment)
+            output = output._replace(shape=tensor.shape, strides=c_strides(tensor.shape, step), alignment=alignment)
+        own = replace(
+            call,
+            inputs={**before, "X": tensor},
+            outputs={"Y": output},
+            in_place=frozenset([("X", "Y")] if (name, output_name) in call.in_place else ()),
+        )
+        if tensor.size:
+            made.append((plan(own), own, len(before) + number, target, done if fused else None))
+        done += tensor.size
+    return SeveralPlan(tuple(made), len(before), len(call.inputs), part)
