@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from gradkern import __version__
 from gradkern.errors import GradkernError, RegistryError, nearest
 from gradkern.system.json_text import loads
 
-__all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main", "parser"]
+__all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main", "parser", "print_json"]
 
 JSON_SCHEMA = 3
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 3, 130
@@ -78,37 +79,20 @@ def parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def command(name: str, module: str, text: str, one: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        added.epilog = CODES.format(one)
+        added = _subcommand(commands, name, text, CODES.format(one))
         added.set_defaults(module=module)
         return added
 
     _ops(command("ops", "ops", "list the operators, or show some in full", "nothing matches"))
     doctor = command("doctor", "doctor", "check that this machine is fit for gradkern", "a problem was found")
     _json(doctor)
-    doctor.add_argument(
-        "--self-test", action="store_true", help="compare every operator on the GPU with the CPU; it takes a minute"
-    )
-    doctor.add_argument(
-        "--compile", action="store_true", help="compile a kernel to try the GPU with, where none is compiled yet"
-    )
+    _add(doctor, "--self-test", "compare every operator on the GPU with the CPU; it takes a minute")
+    _add(doctor, "--compile", "compile a kernel to try the GPU with, where none is compiled yet")
     _explain(command("explain", "explain", "show how a call would be computed", "the call is refused"))
-    _cache(
-        command(
-            "cache",
-            "caches",
-            "show, check, remove or carry over the compiled kernels and results of searches kept on disk",
-            "an entry is damaged, or something failed",
-        )
-    )
-    _pack(
-        command(
-            "pack",
-            "packs",
-            "build, install and show packs, files of kernels compiled ahead of time",
-            "a pack is not used, or something failed",
-        )
-    )
+    text = "show, check, remove or carry over the compiled kernels and results of searches kept on disk"
+    _cache(command("cache", "caches", text, "an entry is damaged, or something failed"))
+    text = "build, install and show packs, files of kernels compiled ahead of time"
+    _pack(command("pack", "packs", text, "a pack is not used, or something failed"))
     _warmup(command("warmup", "warmup", "compile and search kernels ahead of time", "something failed"))
     _run(command("run", "graphs", "compute an ONNX model, such as a training graph of ONNX Runtime", "it is refused"))
     completion = command("completion", "completion", "print a shell's completion script", "shtab is not installed")
@@ -116,48 +100,50 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def print_json(**facts: Any) -> None:
+    """What a command found, as a program reads it."""
+    print(json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, **facts}, indent=2))
+
+
+def _subcommand(commands: Any, name: str, text: str, epilog: str | None) -> argparse.ArgumentParser:
+    return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=epilog)
+
+
+def _add(parser: Any, name: str, text: str, metavar: str | None = None, **settings: Any) -> None:
+    """An argument, or an option, with a value of a kind; without one, a flag."""
+    if metavar is None:
+        parser.add_argument(name, action="store_true", help=text)
+    else:
+        parser.add_argument(name, metavar=metavar, help=text, **settings)
+
+
 def _json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help=f"print JSON (schema {JSON_SCHEMA})")
+    _add(parser, "--json", f"print JSON (schema {JSON_SCHEMA})")
 
 
 def _ops(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="*", metavar="OP", help="operators to show in full; without any, all are listed")
+    _add(parser, "name", "operators to show in full; without any, all are listed", "OP", nargs="*")
     _json(parser)
-    parser.add_argument("--provider", metavar="P", help="only operators that this provider computes")
-    parser.add_argument("--types", metavar="T", help="only operators that take data of this type, such as bfloat16")
+    _add(parser, "--provider", "only operators that this provider computes", "P")
+    _add(parser, "--types", "only operators that take data of this type, such as bfloat16", "T")
 
 
 def _explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("operator", metavar="OP", help="the operator's name")
+    _add(parser, "operator", "the operator's name", "OP")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--axes",
-        type=_mapping,
-        metavar="JSON",
-        help="""sizes of the axes that `gradkern ops OP` names: '{"rows": [4096], "columns": [1024]}'""",
+    text = """sizes of the axes that `gradkern ops OP` names: '{"rows": [4096], "columns": [1024]}'"""
+    _add(size, "--axes", text, "JSON", type=_mapping)
+    text = "a size of the registry: examples, then benchmarks, from 1 (the default)"
+    _add(size, "--example", text, "N", type=int)
+    text = (
+        "type of the data, or types of the variables that `gradkern ops OP` names: G=bfloat16,V=float32 (%(default)s)"
     )
-    size.add_argument(
-        "--example",
-        type=int,
-        metavar="N",
-        help="a size of the registry: examples, then benchmarks, from 1 (the default)",
-    )
-    parser.add_argument(
-        "--types",
-        default="float32",
-        metavar="T",
-        help="type of the data, or types of the variables that `gradkern ops OP` names: G=bfloat16,V=float32"
-        " (%(default)s)",
-    )
-    parser.add_argument("--attributes", type=_mapping, default={}, metavar="JSON", help="attributes of the call")
-    parser.add_argument("--outputs", metavar="A,B", help="outputs to compute; by default those the contract says")
-    parser.add_argument(
-        "--strides", type=_mapping, default={}, metavar="JSON", help="of inputs that are not in C order, in bytes"
-    )
-    parser.add_argument(
-        "--policy", type=_mapping, default={}, metavar="JSON", help="""how to choose: '{"allow_tf32": false}'"""
-    )
-    parser.add_argument("--provider", metavar="P", help="cpu or cuda; by default the best that can run here")
+    _add(parser, "--types", text, "T", default="float32")
+    _add(parser, "--attributes", "attributes of the call", "JSON", type=_mapping, default={})
+    _add(parser, "--outputs", "outputs to compute; by default those the contract says", "A,B")
+    _add(parser, "--strides", "of inputs that are not in C order, in bytes", "JSON", type=_mapping, default={})
+    _add(parser, "--policy", """how to choose: '{"allow_tf32": false}'""", "JSON", type=_mapping, default={})
+    _add(parser, "--provider", "cpu or cuda; by default the best that can run here", "P")
     _json(parser)
 
 
@@ -167,10 +153,7 @@ def _actions(
     """The parser of each action of a command, by what the action does."""
     actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
     for name, text in about.items():
-        yield (
-            name,
-            actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=parser.epilog),
-        )
+        yield name, _subcommand(actions, name, text, parser.epilog)
 
 
 def _cache(parser: argparse.ArgumentParser) -> None:
@@ -184,12 +167,12 @@ def _cache(parser: argparse.ArgumentParser) -> None:
     for name, action in _actions(parser, about):
         _json(action)
         if name == "verify":
-            action.add_argument("--repair", action="store_true", help="remove the damaged ones")
+            _add(action, "--repair", "remove the damaged ones")
         if name == "clear":
-            action.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
-            action.add_argument("--yes", action="store_true", help="do not ask")
+            _add(action, "--dry-run", "say what would be removed, and remove nothing")
+            _add(action, "--yes", "do not ask")
         if name in ("export", "import"):
-            action.add_argument("file", metavar="FILE", help="the results of searches")
+            _add(action, "file", "the results of searches", "FILE")
 
 
 def _pack(parser: argparse.ArgumentParser) -> None:
@@ -200,28 +183,16 @@ def _pack(parser: argparse.ArgumentParser) -> None:
     }
     for name, action in _actions(parser, about):
         if name == "build":
-            action.add_argument(
-                "output", nargs="?", metavar="FILE", help="the pack, or a folder for it; by default it is installed"
-            )
-            action.add_argument(
-                "--arch",
-                metavar="A",
-                help="architectures, with commas between: sm_90, or compute_90 for PTX, which newer GPUs take; by"
-                " default the GPU's",
-            )
-            action.add_argument(
-                "--jobs", type=_positive, metavar="N", help="compile so many at once; by default one a core"
-            )
-            action.add_argument(
-                "--calls", metavar="FILE", help="calls as of `gradkern warmup --calls`, in place of the popular ones"
-            )
-            action.add_argument(
-                "--refresh",
-                action="store_true",
-                help="build only if the pack that is there is out of date, and keep those of its kernels that are not",
-            )
+            _add(action, "output", "the pack, or a folder for it; by default it is installed", "FILE", nargs="?")
+            text = "architectures, with commas between: sm_90, or compute_90 for PTX, which newer GPUs take; by default"
+            _add(action, "--arch", f"{text} the GPU's", "A")
+            _add(action, "--jobs", "compile so many at once; by default one a core", "N", type=_positive)
+            text = "calls as of `gradkern warmup --calls`, in place of the popular ones"
+            _add(action, "--calls", text, "FILE")
+            text = "build only if the pack that is there is out of date, and keep those of its kernels that are not"
+            _add(action, "--refresh", text)
         if name == "install":
-            action.add_argument("file", metavar="FILE", help="the pack, made by `gradkern pack build`")
+            _add(action, "file", "the pack, made by `gradkern pack build`", "FILE")
         if name == "info":
             _json(action)
 
@@ -233,42 +204,27 @@ def _positive(text: str) -> int:
 
 
 def _warmup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("operators", nargs="*", metavar="OP", help="operators to warm; by default all")
+    _add(parser, "operators", "operators to warm; by default all", "OP", nargs="*")
     sizes = parser.add_mutually_exclusive_group()
-    sizes.add_argument("--examples", action="store_true", help="the registry's small sizes (the default)")
-    sizes.add_argument("--benchmarks", action="store_true", help="the registry's large sizes")
-    sizes.add_argument(
-        "--calls",
-        metavar="FILE",
-        help="""a file of calls, or - for standard input, one a line; op and axes must be there:
+    _add(sizes, "--examples", "the registry's small sizes (the default)")
+    _add(sizes, "--benchmarks", "the registry's large sizes")
+    text = """a file of calls, or - for standard input, one a line; op and axes must be there:
         {"op": ..., "axes": {...}, "types": ..., "attributes": {...}, "inputs": [...], "outputs": [...],
         "strides": {...}, "alignment": {...}, "policy": {...}}; gradkern.recorded() gives the calls of a run in this
-        form""",
-    )
-    parser.add_argument(
-        "--types",
-        default="float32",
-        metavar="T",
-        help="data types of the registry's sizes, with commas between, or all (%(default)s)",
-    )
-    parser.add_argument("--provider", metavar="P", help="by default every provider that can run here")
+        form"""
+    _add(sizes, "--calls", text, "FILE")
+    text = "data types of the registry's sizes, with commas between, or all (%(default)s)"
+    _add(parser, "--types", text, "T", default="float32")
+    _add(parser, "--provider", "by default every provider that can run here", "P")
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="FILE", help="the model, an .onnx file")
-    parser.add_argument(
-        "--inputs",
-        required=True,
-        metavar="FILE",
-        help="an .npz file with the inputs by name; the arrays of a sequence are NAME.0, NAME.1 and so on",
-    )
-    parser.add_argument(
-        "--outputs",
-        required=True,
-        metavar="FILE",
-        help="the .npz file to write: the outputs, and the inputs that the graph updates in place",
-    )
-    parser.add_argument("--provider", default="cpu", metavar="P", help="cpu, or cuda, with PyTorch (%(default)s)")
+    _add(parser, "model", "the model, an .onnx file", "FILE")
+    text = "an .npz file with the inputs by name; the arrays of a sequence are NAME.0, NAME.1 and so on"
+    _add(parser, "--inputs", text, "FILE", required=True)
+    text = "the .npz file to write: the outputs, and the inputs that the graph updates in place"
+    _add(parser, "--outputs", text, "FILE", required=True)
+    _add(parser, "--provider", "cpu, or cuda, with PyTorch (%(default)s)", "P", default="cpu")
     _json(parser)
 
 

@@ -5,7 +5,6 @@ of many and what a search has found; each has a digest.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -13,8 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gradkern import __version__
-from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+from gradkern.cli import DONE, FAILED, print_json
 from gradkern.errors import GradkernError
 from gradkern.system import cache_files
 from gradkern.system.cache_files import FOLDERS
@@ -34,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     actions = {"info": _info, "verify": _verify, "clear": _clear, "export": _export, "import": _import}
     facts, lines, code = actions[options.action](options)
     if options.json:
-        print(json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, **facts}, indent=2))
+        print_json(**facts)
     else:
         print("\n".join(lines))
     return code

@@ -8,6 +8,7 @@ when it is first needed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -71,6 +72,7 @@ _DIFFUSION_BATCH = 32
 BATCH = 64
 _POOLED = 2048  # columns of pooled features, at most
 HALF = ("bfloat16", "float16")
+DATA = ("float32", *HALF)
 
 Call = dict[str, Any]
 
@@ -94,7 +96,7 @@ def _of_registry(name: str, operator: Operator) -> Iterator[Call]:
             for each in (example.axes, example.attributes)
         )
         for data in operator.data_types:
-            if data in ("float32", *HALF):
+            if data in DATA:
                 yield {"op": name, "axes": sizes, "types": data, "attributes": attributes}
 
 
@@ -119,145 +121,127 @@ def _layer_norms() -> Iterator[Call]:
         ("LayerNormalizationGrad", most, FEW),
         ("SimplifiedLayerNormalizationGrad", every, MANY),
         ("InvertibleLayerNormalizationGrad", most, MANY),
+        ("SkipLayerNormalization", every, MANY),
+        ("SkipSimplifiedLayerNormalization", every, MANY),
     ):
+        skips = name.startswith("Skip")
         for data, parameter in kinds:
             types = {"G": data, "T": data, "V": parameter, "U": "float32"}
-            if name in ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad"):
+            if skips or name in ("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad"):
                 types["S"] = data
             for columns in WIDTHS:
                 if rows == MANY or columns <= _POOLED:
-                    yield {"op": name, "axes": {"rows": [rows], "columns": [columns]}, "types": types}
-    for name in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"):
-        for data, parameter in every:
-            types = {"S": data, "G": data, "T": data, "V": parameter, "U": "float32"}
-            for columns in WIDTHS:
-                yield {"op": name, "axes": {"rows": [MANY], "columns": columns}, "types": types}
+                    axes = {"rows": [rows], "columns": columns if skips else [columns]}
+                    yield {"op": name, "axes": axes, "types": types}
 
 
 def _gelus() -> Iterator[Call]:
     gradient: tuple[list[str], ...] = (["dX"], ["dX", "dB"])
-    operators = {
-        "BiasGeluGrad_dX": gradient,
-        "BiasFastGeluGrad_dX": gradient,
-        "BiasGelu": (["C"],),
-        "BiasFastGelu": (["C"],),
-    }
-    for name, wanted in operators.items():
-        for data in ("float32", *HALF):
-            for columns in HIDDEN:
-                axes = {"rows": [MANY], "columns": columns}
-                for outputs in wanted:
-                    yield {"op": name, "axes": axes, "types": {"T": data, "TB": data}, "outputs": outputs}
+    for name, outputs in (
+        *(("BiasGeluGrad_dX", gradient), ("BiasFastGeluGrad_dX", gradient)),
+        *(("BiasGelu", (["C"],)), ("BiasFastGelu", (["C"],))),
+    ):
+        for data, columns, wanted in product(DATA, HIDDEN, outputs):
+            axes = {"rows": [MANY], "columns": columns}
+            yield {"op": name, "axes": axes, "types": {"T": data, "TB": data}, "outputs": wanted}
 
 
 def _softmaxes() -> Iterator[Call]:
     """Of the last axis: attention's rows and the classes of small heads."""
-    for name in ("SoftmaxGrad", "SoftmaxGrad_13", "LogSoftmaxGrad", "LogSoftmaxGrad_13"):
-        for data in ("float32", *HALF):
-            for columns in KEYS:
-                axes = {"rows": [MANY], "columns": [columns]}
-                yield {"op": name, "axes": axes, "types": {"G": data, "T": data}}
+    names = ("SoftmaxGrad", "SoftmaxGrad_13", "LogSoftmaxGrad", "LogSoftmaxGrad_13")
+    for name, data, columns in product(names, DATA, KEYS):
+        yield {"op": name, "axes": {"rows": [MANY], "columns": [columns]}, "types": {"G": data, "T": data}}
 
 
 def _batch_norms() -> Iterator[Call]:
     """In both orders of memory; of 16 bits with float32 parameters, as PyTorch's autocast has them."""
-    for channels, height in IMAGES:
+    for (channels, height), data in product(IMAGES, DATA):
         shape = (BATCH, channels, height, height)
         axes = {"N": BATCH, "C": channels, "spatial": [height, height]}
-        for data in ("float32", *HALF):
-            types = {"T": data, "T1": "float32", "T2": "float32"}
-            yield from _orders({"op": "BatchNormalizationGrad", "axes": axes, "types": types}, ("dY", "X"), shape)
-            if data in HALF:
-                yield from _activated_batch_norms(axes, {**types, "U": "float32"}, shape)
-            dml = {"sizes": [*shape], "statistics": [1, channels, 1, 1]}
-            call = {"op": "DmlBatchNormalizationGrad", "axes": dml, "types": data, "attributes": {"Epsilon": 1e-5}}
-            yield from _orders(call, ("Input", "InputGradient"), shape)
+        types = {"T": data, "T1": "float32", "T2": "float32"}
+        yield from _orders({"op": "BatchNormalizationGrad", "axes": axes, "types": types}, ("dY", "X"), shape)
+        if data in HALF:
+            yield from _activated_batch_norms(axes, {**types, "U": "float32"}, shape)
+        dml = {"sizes": [*shape], "statistics": [1, channels, 1, 1]}
+        call = {"op": "DmlBatchNormalizationGrad", "axes": dml, "types": data, "attributes": {"Epsilon": 1e-5}}
+        yield from _orders(call, ("Input", "InputGradient"), shape)
 
 
 def _activated_batch_norms(axes: Mapping[str, Any], types: Mapping[str, str], shape: tuple[int, ...]) -> Iterator[Call]:
     """Channels last, as of 16 bits they are fast: a batch norm by itself, and with ReLU also after a residual."""
-    parameters = ["scale", "B", "input_mean", "input_var"]
     results = ["Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"]
-    saved = ["Scale", "saved_mean", "saved_inv_std"]
-    gradients = ["dX", "dScale", "dBias"]
-    for activation, data in (("none", ["X"]), ("relu", ["X"]), ("relu", ["X", "Z"])):
+    for activation, residual in (("none", []), ("relu", []), ("relu", ["Z"])):
         call = {"op": "BatchNormalization", "axes": axes, "types": types, "outputs": results}
-        attributes = {"activation": activation, "unbiased": 1}
-        inputs = ["X", *parameters, *data[1:]]
-        yield {
-            **call,
-            "inputs": inputs,
-            "attributes": attributes,
-            "strides": _last(dict.fromkeys(data, shape), types["T"]),
+        yield call | {
+            "inputs": ["X", "scale", "B", "input_mean", "input_var", *residual],
+            "attributes": {"activation": activation, "unbiased": 1},
+            "strides": _last(dict.fromkeys(["X", *residual], shape), types["T"]),
         }
     types = {name: each for name, each in types.items() if name != "U"}
-    for more, outputs in (
-        (["B"], gradients),
-        (["Y"], [*gradients, "dZ"]),
-        (["Y", "dY2"], [*gradients, "dZ"]),
-    ):
+    for more, outputs in ((["B"], []), (["Y"], ["dZ"]), (["Y", "dY2"], ["dZ"])):
         data = ["dY", "X", *(name for name in more if name != "B")]
-        yield {
-            "op": "BatchNormalizationGrad",
-            "axes": axes,
-            "types": types,
-            "attributes": {"activation": "relu"},
-            "inputs": ["dY", "X", *saved, *more],
-            "outputs": outputs,
+        call = {"op": "BatchNormalizationGrad", "axes": axes, "types": types, "attributes": {"activation": "relu"}}
+        yield call | {
+            "inputs": ["dY", "X", "Scale", "saved_mean", "saved_inv_std", *more],
+            "outputs": ["dX", "dScale", "dBias", *outputs],
             "strides": _last(dict.fromkeys(data, shape), types["T"]),
         }
 
 
 def _group_norms() -> Iterator[Call]:
     """With SiLU, as diffusion models have them, in both orders; GroupNorm is the forward pass of graphs of ONNX."""
-    outputs = ["Y", "mean", "inv_std"]
-    for channels, height in DIFFUSION:
+    for (channels, height), data in product(DIFFUSION, DATA):
         shape = (_DIFFUSION_BATCH, channels, height, height)
         sizes = {"N": _DIFFUSION_BATCH, "C": channels, "spatial": [height, height]}
-        for data in ("float32", *HALF):
-            common = {"axes": sizes, "types": {"T": data, "M": "float32", "U": "float32"}}
-            forward = {"op": "GroupNormalization", "attributes": {"num_groups": 32, "activation": "silu"}}
-            yield from _orders({**common, **forward, "outputs": outputs}, ("X",), shape)
-            backward = {"op": "GroupNormGrad", "attributes": {"groups": 32, "activation": "silu"}}
-            yield from _orders({**common, **backward}, ("dY", "X"), shape)
-            yield {**common, "op": "GroupNorm", "attributes": {"groups": 32, "activation": 1}}
-            yield from _orders({**common, "op": "InstanceNormalization"}, ("input",), shape)
+        common = {"axes": sizes, "types": {"T": data, "M": "float32", "U": "float32"}}
+        forward = {"op": "GroupNormalization", "attributes": {"num_groups": 32, "activation": "silu"}}
+        yield from _orders({**common, **forward, "outputs": ["Y", "mean", "inv_std"]}, ("X",), shape)
+        backward = {"op": "GroupNormGrad", "attributes": {"groups": 32, "activation": "silu"}}
+        yield from _orders({**common, **backward}, ("dY", "X"), shape)
+        yield {**common, "op": "GroupNorm", "attributes": {"groups": 32, "activation": 1}}
+        yield from _orders({**common, "op": "InstanceNormalization"}, ("input",), shape)
 
 
 def _convolutions() -> Iterator[Call]:
-    for data in ("float32", *HALF):
+    for data in DATA:
         for channels, height, filters, kernel, stride, pad in DENSE:
-            out = (height + 2 * pad - kernel) // stride + 1
-            sizes = {"N": BATCH, "C": channels, "M": filters, "C_per_group": channels}
-            axes = {**sizes, "spatial": [height] * 2, "kernel": [kernel] * 2, "out": [out] * 2}
             attributes = {"pads": [pad] * 4, "strides": [stride] * 2}
-            call = {"op": "ConvGrad", "axes": axes, "types": data, "attributes": attributes, "outputs": ["dX", "dW"]}
+            backward, shapes = _convolution(data, channels, height, filters, kernel, attributes)
+            call = {**backward, "outputs": ["dX", "dW"]}
             yield call
-            shapes = {"dY": (BATCH, filters, out, out), "X": (BATCH, channels, height, height)}
-            yield {**call, "strides": _last({**shapes, "W": (filters, channels, kernel, kernel)}, data)}
+            yield {**call, "strides": _last(shapes, data)}
             forward = {**call, "op": "Conv", "inputs": ["X", "W"], "outputs": ["Y"]}
             yield forward
-            shapes = {"X": (BATCH, channels, height, height), "W": (filters, channels, kernel, kernel)}
-            yield {**forward, "strides": _last(shapes, data)}
+            yield {**forward, "strides": _last({name: shapes[name] for name in ("X", "W")}, data)}
         for channels, height, kernel, stride in DEPTHWISE:
-            out = (height - 1) // stride + 1
             attributes = {"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": channels}
-            sizes = {"N": BATCH, "C": channels, "M": channels, "C_per_group": 1}
-            axes = {**sizes, "spatial": [height] * 2, "kernel": [kernel] * 2, "out": [out] * 2}
-            call = {"op": "ConvGrad", "axes": axes, "types": data, "attributes": attributes, "outputs": ["dX", "dW"]}
+            backward, shapes = _convolution(data, channels, height, channels, kernel, attributes)
+            last = data == "bfloat16"  # where channels last are usual
+            call = {**backward, "outputs": ["dX", "dW"]}
             yield call
-            if data == "bfloat16":  # where channels last are usual
-                shapes = {"dY": (BATCH, channels, out, out), "X": (BATCH, channels, height, height)}
-                yield {**call, "strides": _last(shapes, data)}
+            if last:
+                yield {**call, "strides": _last({name: shapes[name] for name in ("dY", "X")}, data)}
             forward = {**call, "op": "Conv", "inputs": ["X", "W", "B"] if kernel == 7 else ["X", "W"], "outputs": ["Y"]}
             yield forward
-            if data == "bfloat16":
-                yield {**forward, "strides": _last({"X": (BATCH, channels, height, height)}, data)}
+            if last:
+                yield {**forward, "strides": _last({"X": shapes["X"]}, data)}
         for channels, height in BIASES:
-            sizes = {"N": BATCH, "C": channels, "M": channels, "C_per_group": channels}
-            axes = {**sizes, "spatial": [height] * 2, "kernel": [1] * 2, "out": [height] * 2}
-            call = {"op": "ConvGrad", "axes": axes, "types": data, "outputs": ["dB"]}
-            yield from _orders(call, ("dY", "X"), (BATCH, channels, height, height))
+            call, shapes = _convolution(data, channels, height, channels, 1, {})
+            del call["attributes"]
+            yield from _orders({**call, "outputs": ["dB"]}, ("dY", "X"), shapes["X"])
+
+
+def _convolution(
+    data: str, channels: int, height: int, filters: int, kernel: int, attributes: Mapping[str, Any]
+) -> tuple[Call, dict[str, tuple[int, ...]]]:
+    """ConvGrad of square images, and the shapes of dY, X and W."""
+    pads, strides, group = attributes.get("pads", [0]), attributes.get("strides", [1]), attributes.get("group", 1)
+    out, of_each = (height + 2 * pads[0] - kernel) // strides[0] + 1, channels // group
+    sizes = {"N": BATCH, "C": channels, "M": filters, "C_per_group": of_each}
+    axes = {**sizes, "spatial": [height] * 2, "kernel": [kernel] * 2, "out": [out] * 2}
+    shapes = {"dY": (BATCH, filters, out, out), "X": (BATCH, channels, height, height)}
+    call = {"op": "ConvGrad", "axes": axes, "types": data, "attributes": attributes}
+    return call, {**shapes, "W": (filters, of_each, kernel, kernel)}
 
 
 def _orders(call: Call, names: Sequence[str], shape: tuple[int, ...]) -> Iterator[Call]:

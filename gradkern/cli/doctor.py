@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any
 
 from gradkern import __version__
-from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+from gradkern.cli import DONE, FAILED, print_json
 from gradkern.cli.caches import count, counted, size
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.libraries import check_cudnn, check_nvvm
@@ -48,9 +48,7 @@ def run(options: argparse.Namespace) -> int:
     healthy = all(each.status != "problem" for each in checks)
     machine = {"python": platform.python_version(), "system": platform.platform()}
     if options.json:
-        found = [asdict(each) for each in checks]
-        facts = {"schema": JSON_SCHEMA, "gradkern": __version__, **machine, "healthy": healthy, "checks": found}
-        print(json.dumps(facts, indent=2))
+        print_json(**machine, healthy=healthy, checks=[asdict(each) for each in checks])
     else:
         print(f"gradkern {__version__}, Python {machine['python']}, {machine['system']}")
         print("\n".join(_lines(checks)))

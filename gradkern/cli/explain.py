@@ -9,9 +9,8 @@ from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any
 
-from gradkern import __version__
 from gradkern.call import Searching
-from gradkern.cli import DONE, JSON_SCHEMA
+from gradkern.cli import DONE, print_json
 from gradkern.cli.sizes import Wanted, arrays_of, example_of, find, named, types_of, usable
 from gradkern.contract.schema import Example, Operator
 from gradkern.dispatch.planner import module_of
@@ -41,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     arrays = arrays_of(name, operator, example, types, {"strides": options.strides, "policy": options.policy})
     wanted = Wanted(name, operator, example, types, outputs, given, **arrays)
     facts = explained(wanted, *_planned(wanted, usable(name, operator, options.provider)))
-    print(json.dumps(facts, indent=2) if options.json else _text(facts))
+    print_json(**facts) if options.json else print(_text(facts))
     return DONE
 
 
@@ -75,8 +74,6 @@ def explained(wanted: Wanted, plan: Prepared, searches: Searches = MappingProxyT
     bandwidth = providers.PROVIDERS[plan.provider].bandwidth()
     call = plan.call
     return {
-        "schema": JSON_SCHEMA,
-        "gradkern": __version__,
         "operator": plan.operator,
         "axes": dict(wanted.example.axes),
         "attributes": dict(call.attributes),

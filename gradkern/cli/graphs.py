@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from gradkern import __version__
-from gradkern.cli import DONE, JSON_SCHEMA
+from gradkern.cli import DONE, print_json
 from gradkern.cli.ops import require_known
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.system.cache_files import replace
@@ -57,9 +55,7 @@ def run(options: argparse.Namespace) -> int:
     report = session.report()
     if options.json:
         shapes = {name: [str(value.dtype), *value.shape] for name, value in results.items()}
-        print(
-            json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, "outputs": shapes, "nodes": report}, indent=2)
-        )
+        print_json(outputs=shapes, nodes=report)
     else:
         print(report)
     return DONE

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shutil import get_terminal_size
 from textwrap import shorten, wrap
 from typing import Any, cast
 
-from gradkern import __version__
-from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+from gradkern.cli import DONE, FAILED, print_json
 from gradkern.contract import registry
 from gradkern.contract.schema import Attribute, Axis, Entry, Flat, Input, Ones, Operator, Output, Shape, names_of
 from gradkern.errors import ArgumentError, unknown
@@ -41,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         entries = [
             {"name": name, **_plain(operator), "available": _available(operator)} for name, operator in chosen.items()
         ]
-        print(json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, "operators": entries}, indent=2))
+        print_json(operators=entries)
     elif chosen and options.name:
         print("\n\n".join(_whole(name, operator) for name, operator in chosen.items()))
     elif chosen:

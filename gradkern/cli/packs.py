@@ -17,8 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gradkern import __version__
-from gradkern.cli import DONE, FAILED, JSON_SCHEMA
+from gradkern.cli import DONE, FAILED, print_json
 from gradkern.cli.caches import counted
 from gradkern.cli.catalogue import calls
 from gradkern.cli.sizes import Wanted, wanted_of
@@ -141,8 +140,7 @@ def _info(options: argparse.Namespace) -> int:
     packs: Any = import_module("gradkern.cuda.packs")
     found: list[Any] = packs.found()
     if options.json:
-        facts = [{**asdict(each), "path": str(each.path)} for each in found]
-        print(json.dumps({"schema": JSON_SCHEMA, "gradkern": __version__, "packs": facts}, indent=2))
+        print_json(packs=[{**asdict(each), "path": str(each.path)} for each in found])
     else:
         print(
             "\n".join(_lines(found))
