@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gradkern.arrays.host import handed_over, namespace_of
+from gradkern.arrays.host import handed_over, namespace_of, numpy_type
 from gradkern.arrays.kind import Kind, Maker, View, dtype_of
 from gradkern.arrays.torch_guards import alignment
 from gradkern.call import Tensor
@@ -81,34 +81,18 @@ def _untyped(module: str) -> Any:
 # --- PyTorch -------------------------------------------------------------------------------------------------------
 
 
-def of_torch(value: Any, where: str) -> View:
-    """A CUDA tensor that `gradkern.arrays.view` has found to be strided, with memory and without gradient."""
+def of_torch(value: Any) -> View:
+    """A CUDA tensor that `gradkern.arrays.view` has found to be strided, with memory and without gradient. Raises
+    TypeError for types that NumPy does not have.
+    """
     address = value.data_ptr()
-    name = str(value.dtype).removeprefix("torch.")
-    if name not in _TORCH_TYPES:
-        raise ArgumentError(f"{where} is a tensor of type {value.dtype}, which NumPy does not have")
-    dtype = dtype_of(name)
+    dtype = numpy_type(value.dtype)
     if value.is_contiguous():  # of axes of one element it says as little as a light look does, see of_tensors
         strides = c_strides(tuple(value.shape), dtype.itemsize)
     else:
         strides = tuple(step * dtype.itemsize for step in value.stride())
     kind = torch_kind(value.get_device())
     return View(Tensor(dtype, tuple(value.shape), strides, alignment(address)), address, kind.device, kind)
-
-
-_TORCH_TYPES = {
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint32",
-    "bool",
-}
 
 
 class _Torch:
@@ -179,7 +163,9 @@ torch_kind = cache(_Torch)
 
 
 def of_cuda_interface(value: Any, where: str) -> View:
-    """An array that describes its memory by __cuda_array_interface__ (version 2 or 3)."""
+    """An array that describes its memory by __cuda_array_interface__ (version 2 or 3). Waits for the stream that it
+    names, as the interface asks for.
+    """
     if type(value).__module__.partition(".")[0] == "cupy":
         kind = _cupy_kind(value.device.id)
         address = value.data.ptr
@@ -196,9 +182,19 @@ def of_cuda_interface(value: Any, where: str) -> View:
     if unavailable("cuda"):  # only the driver knows the array's device; no provider can take it anyway
         return View(Tensor(dtype, shape, tuple(strides), alignment(address)), address, "cuda:0", _buffer_kind(0, None))
     index = device_of(address) if address else 0
+    if interface.get("stream") not in (None, LEGACY_DEFAULT_STREAM):
+        _wait(index, interface["stream"], f"waiting for the stream of {where}")
     numba = type(value).__module__.partition(".")[0] == "numba"
     kind = _numba_kind(index) if numba else _buffer_kind(index, None)
     return View(Tensor(dtype, shape, tuple(strides), alignment(address)), address, kind.device, kind, not read_only)
+
+
+def _wait(index: int, stream: int, doing: str) -> None:
+    """Until all work of a stream is done."""
+    from gradkern.cuda.device import activate, check, driver, get_device
+
+    with activate(get_device(index)):
+        check(driver.cuStreamSynchronize(stream), doing)
 
 
 def device_of(address: int) -> int:
@@ -332,12 +328,7 @@ class _Buffer:
     def finish(self, array: Any) -> Any:
         if self._namespace is None:
             return array
-        driver = _untyped("cuda.bindings.driver")
-
-        from gradkern.cuda.device import activate, check, get_device
-
-        with activate(get_device(self._index)):  # the library reads on streams of its own
-            check(driver.cuStreamSynchronize(LEGACY_DEFAULT_STREAM), "waiting for outputs")
+        _wait(self._index, LEGACY_DEFAULT_STREAM, "waiting for outputs")  # the library reads on streams of its own
         result = handed_over(self._namespace, "from_dlpack", array)
         return result.view(dtype_of("bfloat16")) if array.dtype == np.uint16 else result
 

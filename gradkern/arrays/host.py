@@ -15,7 +15,7 @@ from gradkern.call import Tensor
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.strides import c_strides
 
-__all__ = ["NUMPY", "TORCH", "dlpack_kind", "handed_over", "namespace_of", "of_numpy", "torch_as_numpy"]
+__all__ = ["NUMPY", "TORCH", "dlpack_kind", "handed_over", "namespace_of", "numpy_type", "of_numpy", "torch_as_numpy"]
 
 
 _new = cast(Any, tuple).__new__  # of a named tuple: every array of every call makes two
@@ -66,7 +66,7 @@ def torch_as_numpy(value: Any) -> np.ndarray:
     Not by Tensor.numpy(): it does not support bfloat16, and makes the storage unresizable, but FSDP resizes the storage
     of parameters. Raises TypeError for types that NumPy does not have.
     """
-    dtype = _numpy_type(value.dtype)
+    dtype = numpy_type(value.dtype)
     if value.is_contiguous():
         size, strides = value.nbytes, None
     else:
@@ -84,8 +84,8 @@ def _memory_of(size: int) -> Any:
 
 
 @cache
-def _numpy_type(dtype: Any) -> np.dtype:
-    """Of a PyTorch type."""
+def numpy_type(dtype: Any) -> np.dtype:
+    """Of a PyTorch type. Raises TypeError where NumPy has none."""
     return dtype_of(str(dtype).removeprefix("torch."))
 
 

@@ -86,10 +86,8 @@ def _of_torch(value: Any, where: str, torch: Any) -> View:
             f"{where} is a tensor of shape {tuple(value.shape)} whose storage was resized to "
             f"{value.untyped_storage().nbytes()} bytes; expected all of its elements there"
         )
-    if value.is_cuda:
-        return device_arrays().of_torch(value, where)
     try:
-        return of_numpy(torch_as_numpy(value), TORCH)
+        return device_arrays().of_torch(value) if value.is_cuda else of_numpy(torch_as_numpy(value), TORCH)
     except TypeError as error:
         raise ArgumentError(f"{where} is a tensor of type {value.dtype}, which NumPy does not have") from error
 

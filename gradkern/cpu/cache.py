@@ -26,15 +26,11 @@ def read(path: Path) -> bytes:
     """Numba's pickled compilation. Raises OSError if a file cannot or must not be read, ValueError if its content does
     not match its name.
     """
-    body = cache_files.unseal(_MAGIC, cache_files.read(path))
-    name, _, pickled = body.partition(b"\n")
-    if name != path.name.encode():
-        raise ValueError("it holds another kernel")
-    return pickled
+    return cache_files.unseal(_MAGIC, cache_files.read(path), path.name)
 
 
 def write(path: Path, pickled: bytes) -> None:
     """Cache a kernel. If nothing can be written, it is kept in this process only."""
     with contextlib.suppress(OSError):
-        cache_files.write(path, cache_files.seal(_MAGIC, path.name.encode() + b"\n" + pickled))
+        cache_files.write(path, cache_files.seal(_MAGIC, pickled, path.name))
         cache_files.keep_newest("cpu", _MOST)

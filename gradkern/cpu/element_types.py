@@ -21,12 +21,7 @@ from gradkern.cpu.compile import INLINE, instruction, target
 from gradkern.cpu.llvm import ir, make_array
 
 __all__ = [
-    "OVER_DATA",
-    "OVER_DATA_TYPE",
-    "OVER_THIRD",
-    "OVER_THIRD_TYPE",
-    "OVER_UPSTREAM",
-    "OVER_UPSTREAM_TYPE",
+    "OVER",
     "arithmetic",
     "arithmetic_type",
     "array_type",
@@ -136,13 +131,12 @@ def summand(array: Any, output: Any, value: float) -> Any:
     raise NotImplementedError("for kernels only")
 
 
-OVER_UPSTREAM, OVER_DATA, OVER_THIRD = True, 0, 0.0
-OVER_UPSTREAM_TYPE, OVER_DATA_TYPE, OVER_THIRD_TYPE = types.boolean, types.int64, types.float64
+OVER = ((True, types.boolean), (0, types.int64), (0.0, types.float64))
+"""What stands for an output that is written over the first, second or third input; and its Numba type."""
 
 
 def destination(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
-    """The target of an output: its own array, or one of these inputs if `output` is OVER_UPSTREAM, OVER_DATA or
-    OVER_THIRD.
+    """The target of an output: its own array, or one of these inputs if `output` is what OVER has for it.
 
     With the same array as two arguments, loops would run one element at a time: LLVM checks at run time whether an
     output overlaps an input, and runs the vector code only if not. Here it sees one array.
@@ -164,8 +158,8 @@ def _destination(output: Any, upstream: Any, data: Any, third: Any = None) -> An
     def over_third(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
         return third
 
-    over = {OVER_UPSTREAM_TYPE: over_upstream, OVER_DATA_TYPE: over_data, OVER_THIRD_TYPE: over_third}
-    return over.get(output, own)
+    over = zip(OVER, (over_upstream, over_data, over_third), strict=True)
+    return next((target for (_, kind), target in over if kind == output), own)
 
 
 def _copying(count: int) -> Any:

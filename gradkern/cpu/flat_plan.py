@@ -13,16 +13,7 @@ import numpy as np
 from numba import types
 
 from gradkern.call import Call, Tensor
-from gradkern.cpu.element_types import (
-    OVER_DATA,
-    OVER_DATA_TYPE,
-    OVER_THIRD,
-    OVER_THIRD_TYPE,
-    OVER_UPSTREAM,
-    OVER_UPSTREAM_TYPE,
-    array_type,
-    kernel_dtype,
-)
+from gradkern.cpu.element_types import OVER, array_type, kernel_dtype
 from gradkern.strides import is_dense
 
 __all__ = ["FlatPlan", "argument_type"]
@@ -32,19 +23,13 @@ Launch = Callable[[list[Any], list[Any]], None]
 Over = Sequence[str]
 Flatten = Callable[[np.ndarray], Any]
 
-_MARKERS = (
-    (OVER_UPSTREAM, OVER_UPSTREAM_TYPE),
-    (OVER_DATA, OVER_DATA_TYPE),
-    (OVER_THIRD, OVER_THIRD_TYPE),
-)
-
 
 def argument_type(call: Call, name: str, over: Over | None = None, order: Order = None) -> Any:
     """Numba's type of the launch argument of a FlatPlan for this tensor; none if the call has no such tensor."""
     if name in call.outputs:
         marker = _marker(call, name, over, order)
         if marker is not None:
-            return next(kind for each, kind in _MARKERS if each is marker)
+            return next(kind for each, kind in OVER if each is marker)
     tensor = call.inputs.get(name) or call.outputs.get(name)
     return types.none if tensor is None else array_type(tensor.dtype)
 
@@ -52,7 +37,7 @@ def argument_type(call: Call, name: str, over: Over | None = None, order: Order 
 def _marker(call: Call, output: str, over: Over | None, order: Order) -> Any:
     """The marker of an output that is written over an input's array; None for an output with its own array."""
     if over is not None and is_dense(call.outputs[output], order):
-        for name, (marker, _) in zip(over, _MARKERS, strict=False):
+        for name, (marker, _) in zip(over, OVER, strict=False):
             if (name, output) in call.in_place:
                 return marker
     return None
@@ -62,8 +47,8 @@ class FlatPlan:
     """A plan whose launch sees flat arrays.
 
     launch   takes the inputs in the order of the call and behind them the numbers of `Call.scalars`, and the outputs in
-             the order of `outputs`: None if not requested,
-             OVER_UPSTREAM, OVER_DATA or OVER_THIRD if written over the first, second or third input that `over` names
+             the order of `outputs`: None if not requested, and what OVER has if written over the first, second or third
+             input that `over` names
     orders   the launch's memory order of axes, by tensor name; others are in C order
     scratch  bytes that the launch itself allocates
     repeatable  whether the launch does nothing but run kernels (threads.run) on these arrays and on RowSums.partials

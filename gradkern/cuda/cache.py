@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 from gradkern.cuda.compile import Compiled
@@ -21,6 +20,7 @@ from gradkern.cuda.spec import source_digest
 from gradkern.system import cache_files
 from gradkern.system.notice import warn
 from gradkern.system.own_thread import in_own_thread
+from gradkern.system.packages import installed
 
 __all__ = ["alone_with", "fetch", "folder", "has", "hold", "keep", "key_of", "load", "read", "versions"]
 
@@ -41,7 +41,7 @@ def folder() -> Path:
 
 def read(path: Path) -> Compiled:
     """The kernel in a file. Raises OSError if it cannot be read, ValueError if its content does not match its name."""
-    return _decode(cache_files.read(path), path.stem)
+    return Compiled.unpacked(cache_files.unseal(_MAGIC, cache_files.read(path), path.stem))
 
 
 def key_of(module: str, description: str, capability: tuple[int, int]) -> str:
@@ -74,7 +74,7 @@ def load(key: str) -> Compiled | None:
 def keep(key: str, compiled: Compiled) -> None:
     """Keep a kernel on disk. If nothing can be written, it is only in memory."""
     with contextlib.suppress(OSError):
-        cache_files.write(_path(key), cache_files.seal(_MAGIC, f"{key}\n".encode() + compiled.packed()))
+        cache_files.write(_path(key), cache_files.seal(_MAGIC, compiled.packed(), key))
 
 
 def hold(key: str, compiled: Compiled) -> None:
@@ -108,22 +108,8 @@ def alone_with(key: str, seconds: float = _OTHERS_BUILD) -> AbstractContextManag
 def versions() -> tuple[str, ...]:
     """Of the packages that compile kernels."""
     names = [*_PACKAGES, *(name + suffix for name in _COMPILERS for suffix in ("", "-cu12", "-cu13"))]
-    return tuple(f"{name} {version}" for name in names if (version := _version(name)))
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
+    return tuple(f"{name} {version}" for name in names if (version := installed(name)))
 
 
 def _path(key: str) -> Path:
     return folder() / f"{key}.cubin"
-
-
-def _decode(data: bytes, key: str) -> Compiled:
-    name, _, packed = cache_files.unseal(_MAGIC, data).partition(b"\n")
-    if name != key.encode():
-        raise ValueError("it holds another kernel")
-    return Compiled.unpacked(packed)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 
-from gradkern.cuda.device import Device, activate, check
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
+from gradkern.cuda.device import Device, activate, check, driver
 
 __all__ = ["filled"]
 

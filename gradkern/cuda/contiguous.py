@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from importlib import import_module
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gradkern.call import Call, Plan, Provisional, Refusal, Tensor
-from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.device import Device, activate, check, driver
 from gradkern.cuda.device_code.columns import reciprocal, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
 from gradkern.strides import end_to_end, is_aligned, memory_order
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["Gathered", "copy_arguments", "copy_launch", "wrap"]
 

@@ -15,7 +15,8 @@ from gradkern.cuda.margin import sm_margin
 from gradkern.errors import ProviderError
 from gradkern.system import locks
 
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
+driver: Any = import_module("cuda.bindings.driver")
+"""NVIDIA's bindings of the driver, which have no types."""
 
 __all__ = [
     "Device",
@@ -23,6 +24,7 @@ __all__ = [
     "activate",
     "check",
     "described",
+    "driver",
     "get_device",
     "identity",
     "in_turn",

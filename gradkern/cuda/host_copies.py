@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 
 from gradkern.call import Call, Plan, Provisional, Tensor
-from gradkern.cuda.device import activate, check, get_device
+from gradkern.cuda.device import activate, check, driver, get_device
 from gradkern.strides import c_strides
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["Staged", "wrap"]
 

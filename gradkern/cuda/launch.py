@@ -9,19 +9,16 @@ import functools
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, ClassVar, Protocol, cast
 
 from gradkern.cuda import cache, packs
 from gradkern.cuda.compile import Compiled
-from gradkern.cuda.device import Device, activate, check, is_current
+from gradkern.cuda.device import Device, activate, check, driver, is_current
 from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel
 from gradkern.cuda.recording import Recording
 from gradkern.cuda.spec import KernelSpec
 from gradkern.system import locks
 from gradkern.system.own_thread import turn
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = [
     "Kernel",

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
-from gradkern.cuda.device import Device, activate, check, in_turn
+from gradkern.cuda.device import Device, activate, check, driver, in_turn
 from gradkern.cuda.launch import Launch
 from gradkern.cuda.scratch import scratch
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["LaunchesPlan"]
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from math import prod
-from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device import Device, activate, check, get_device
+from gradkern.cuda.device import Device, activate, check, driver, get_device
 from gradkern.strides import is_aligned
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["EmptyPlan", "device_of", "require_flat", "row_stride", "size_of"]
 

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, cast
 
-from gradkern.cuda.device import Device, activate, check, relaxed_capture
+from gradkern.cuda.device import Device, activate, check, driver, relaxed_capture
 from gradkern.cuda.recording import Recording
 from gradkern.system import locks
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["LEGACY", "PER_THREAD", "held_bytes", "scratch"]
 

@@ -9,13 +9,9 @@ own: its next user comes later on the same stream.
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from typing import Any
 
-from gradkern.cuda.device import Device, OutOfMemoryError, check
+from gradkern.cuda.device import Device, OutOfMemoryError, check, driver
 from gradkern.cuda.scratch import LEGACY, PER_THREAD
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["LARGE", "borrow", "give_back"]
 

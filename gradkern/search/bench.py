@@ -7,14 +7,13 @@ the L2 cache is overwritten before every timed run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from math import sqrt
 from typing import Any, Protocol
 
 import numpy as np
 
 from gradkern.call import Refusal, Tensor
-from gradkern.cuda.device import Device, OutOfMemoryError, activate, check
+from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, driver
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Kernel, Launch, kernel_of
 from gradkern.search.candidate import Candidate
@@ -25,8 +24,6 @@ from gradkern.search.task import Task
 __all__ = ["Bench", "CudaBench", "ask_for_kernels"]
 
 Array = np.ndarray[Any, Any]
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 POISON = 0xFF  # the byte of a NaN in every type
 FLUSH = 4  # times the L2

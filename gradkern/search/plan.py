@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from operator import itemgetter
 from typing import Any
 
 from gradkern.call import Launching, Plan, Refusal
-from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, in_turn, is_current
+from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, driver, in_turn, is_current
 from gradkern.cuda.scratch import scratch
 from gradkern.cuda.torch_memory import LARGE, borrow, give_back
 from gradkern.errors import ProviderError
@@ -18,8 +17,6 @@ from gradkern.search.store import SearchResult
 from gradkern.search.tuner import Choice
 
 __all__ = ["BoundCandidate", "Choices", "PlanCandidate", "SearchPlan", "WinnerPlan"]
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 Choices = Mapping[str, Choice]
 """The chosen candidates, by their results."""

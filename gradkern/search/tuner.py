@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from itertools import chain
 from time import monotonic
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 
 from gradkern.call import Refusal
 from gradkern.cuda.compile_ahead import compile_ahead
-from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, identity
+from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, driver, identity
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.errors import GradkernError
 from gradkern.policy import Policy, searching
@@ -127,7 +126,6 @@ def workspace_limit(policy: Policy, device: Device) -> int:
     """The policy's; by default an eighth of the device's memory, and no more than half of what is free now."""
     if policy.workspace_limit is not None:
         return policy.workspace_limit
-    driver: Any = import_module("cuda.bindings.driver")  # it has no types
     with activate(device):
         free, total = check(driver.cuMemGetInfo(), "asking for free memory")
     return int(min(_SHARE_OF_DEVICE * total, _SHARE_OF_FREE * free))

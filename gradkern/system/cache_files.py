@@ -182,19 +182,27 @@ def _not_ours(path: Path) -> str | None:
     return None if foreign is None else f"it is not gradkern's: it has {foreign!r} and no {_TAG} of gradkern"
 
 
-def seal(magic: bytes, body: bytes) -> bytes:
-    """A file's content: magic, the SHA-256 of the body, the body."""
+def seal(magic: bytes, body: bytes, name: str | None = None) -> bytes:
+    """A file's content: magic, the SHA-256 of all behind it, the name and a newline if there is a name, the body."""
+    if name is not None:
+        body = f"{name}\n".encode() + body
     return magic + hashlib.sha256(body).digest() + body
 
 
-def unseal(magic: bytes, data: bytes) -> bytes:
-    """The body of a sealed file. Raises ValueError, with the reason, where it is not as it was written."""
+def unseal(magic: bytes, data: bytes, name: str | None = None) -> bytes:
+    """The body of a sealed file. Raises ValueError, with the reason, where it is not as it was written, or under
+    another name.
+    """
     start = len(magic) + 32
     if data[: len(magic)] != magic:
         raise ValueError("it is no file of this format")
     body = data[start:]
     if hashlib.sha256(body).digest() != data[len(magic) : start]:
         raise ValueError("its digest does not fit its content")
+    if name is not None:
+        found, _, body = body.partition(b"\n")
+        if found != name.encode():
+            raise ValueError("it holds another kernel")
     return body
 
 

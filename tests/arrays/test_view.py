@@ -443,3 +443,21 @@ def test_libraries_that_are_made_anew_for_every_call_are_not_kept(provider: Fake
         call()
     gc.collect()
     assert sum(each() is not None for each in made) <= 130
+
+
+@pytest.mark.torch
+def test_a_type_that_numpy_does_not_have_is_refused_on_every_device() -> None:
+    import torch
+
+    from gradkern.arrays import device
+    from gradkern.arrays.view import view
+
+    with pytest.raises(ArgumentError, match=r"X is a tensor of type torch.bits16, which NumPy does not have"):
+        view(torch.empty(2, dtype=torch.bits16), "X")
+    there: Any = SimpleNamespace(
+        dtype=torch.bits16, shape=(2,), data_ptr=lambda: 16, is_contiguous=lambda: True, get_device=lambda: 0
+    )
+    with pytest.raises(TypeError):
+        device.of_torch(there)
+    there.dtype = torch.complex64
+    assert device.of_torch(there).tensor.dtype == np.complex64  # no operator takes it, as the contract says

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradkern.call import Call, Tensor
-from gradkern.cpu.element_types import OVER_DATA, OVER_UPSTREAM
+from gradkern.cpu.element_types import OVER
 from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.cpu.runs import Runs
 from gradkern.policy import Policy
@@ -89,7 +89,7 @@ def test_a_read_only_array_is_seen_writeable_without_a_copy_and_stays_as_it_was(
 
 
 def test_an_output_over_an_input_is_a_marker_only_where_nothing_is_copied(rng: np.random.Generator) -> None:
-    for layout, expected in (("dense", OVER_DATA), ("every other", None)):
+    for layout, expected in (("dense", OVER[1][0]), ("every other", None)):
         X = LAYOUTS[layout](rng.standard_normal((3, 4)))
         seen: list = []
         described = call(X, X, frozenset({("X", "Y")}))
@@ -102,7 +102,7 @@ def test_an_output_over_an_input_is_a_marker_only_where_nothing_is_copied(rng: n
         )((X,), (X,), None)
         assert seen[0] is None
         assert seen[1] is expected or (expected is None and isinstance(seen[1], np.ndarray))
-    assert OVER_DATA is not OVER_UPSTREAM
+    assert OVER[0][0] is not OVER[1][0]
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from importlib import import_module
 from math import inf
-from typing import Any
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.device import Device, activate, check, driver
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.activation_alpha import with_alpha
@@ -19,8 +17,6 @@ from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.strides import overlaps_itself
 
 __all__ = ["plan"]
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 _NAMES = {  # contract name -> the kernel's
     **{name: name for name in ("X", "Z", "Y", "scale", "input_mean", "input_var", "running_mean", "running_var")},

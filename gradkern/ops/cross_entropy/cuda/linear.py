@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cublas.library import bindings, handle, workspace_bytes, wrapped
 from gradkern.cublas.product import Gemm, Matrix, Product, gemms
-from gradkern.cuda.device import Device, activate, check, in_turn
+from gradkern.cuda.device import Device, activate, check, driver, in_turn
 from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.cuda.launch import Launch
@@ -31,8 +30,6 @@ from gradkern.ops.cross_entropy.cuda.plan import LOSSES, OWN, OWN_BYTES, Step, S
 from gradkern.ops.cross_entropy.parts import chunks, padded
 from gradkern.ops.cross_entropy.roles import roles_of
 from gradkern.strides import c_strides
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["plan"]
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import Any
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda.device import Device, activate, check, in_turn
+from gradkern.cuda.device import Device, activate, check, driver, in_turn
 from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.cuda.scratch import scratch
@@ -21,8 +19,6 @@ from gradkern.kernels.rows.plan import launch_of
 from gradkern.kernels.rows.problem import RowsTypes, problem_of
 from gradkern.ops.cross_entropy.cuda.config import ARGUMENTS, BLOCK, EXACT_LABELS, MOST_BLOCKS, LossConfig
 from gradkern.ops.cross_entropy.roles import Roles, roles_of
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["LOSSES", "OWN", "OWN_BYTES", "Step", "Steps", "config_of", "own_addresses", "plan"]
 

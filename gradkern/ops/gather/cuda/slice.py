@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 from gradkern.call import Call, Tensor
 from gradkern.cuda.contiguous import copy_launch
-from gradkern.cuda.device import Device, activate, check
+from gradkern.cuda.device import Device, activate, check, driver
 from gradkern.cuda.launch import Launch
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.ops.gather import ranges_of
-
-driver: Any = import_module("cuda.bindings.driver")  # it has no types
 
 __all__ = ["SlicePlan", "plan"]
 
