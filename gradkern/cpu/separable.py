@@ -54,6 +54,12 @@ def _lines(
                     for j in range(wide):
                         store(sums, j, load(sums, j) + weight * load(dY, first + j))
             for x2 in range(sizes[2]):
+                if inner == 1:  # in a register
+                    total = real(dY, 0.0)
+                    for n2 in range(starts2[x2], starts2[x2 + 1]):
+                        total += real(dY, weights2[n2]) * load(sums, outputs2[n2])
+                    store(dX, line * sizes[2] + x2, total)
+                    continue
                 element[:] = 0
                 for n2 in range(starts2[x2], starts2[x2 + 1]):
                     first, weight = outputs2[n2] * inner, real(dY, weights2[n2])
