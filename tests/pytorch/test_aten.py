@@ -13,7 +13,7 @@ from helpers.tolerance import assert_close
 import gradkern
 import gradkern.torch
 from gradkern.arrays.host import torch_as_numpy
-from gradkern.torch.overrides.aten import TRANSLATIONS
+from gradkern.torch.aten import TRANSLATIONS
 from gradkern.torch.overrides.kernel import Kernel
 from gradkern.torch.overrides.options import Options
 

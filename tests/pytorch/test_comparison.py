@@ -16,8 +16,8 @@ import gradkern.torch
 from gradkern.arrays.kind import dtype_of
 from gradkern.call import Tensor
 from gradkern.strides import c_strides
+from gradkern.torch.aten.conv import gainless_conv
 from gradkern.torch.overrides import comparison, ranks, switch
-from gradkern.torch.overrides.aten.conv import gainless_conv
 from gradkern.torch.overrides.comparison import Cost, Verdicts, follow, verdicts
 from gradkern.torch.overrides.signatures import random_args, recogniser
 

@@ -14,7 +14,7 @@ from helpers.models import MODELS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradkern.torch
-from gradkern.torch.overrides.aten import TRANSLATIONS
+from gradkern.torch.aten import TRANSLATIONS
 
 pytestmark = [pytest.mark.torch, pytest.mark.models, pytest.mark.thorough, pytest.mark.usefixtures("one_thread")]
 

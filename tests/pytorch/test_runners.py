@@ -16,8 +16,8 @@ def test_a_plan_gets_its_inputs_in_order_with_constants_and_without_what_it_does
 ) -> None:
     import torch
 
+    from gradkern.torch.aten.request import Constant
     from gradkern.torch.overrides import runners
-    from gradkern.torch.overrides.request import Constant
 
     made = torch.zeros(4)
     kind = SimpleNamespace(stream=lambda: 7, allocator=lambda tensors: lambda: [made])

@@ -16,6 +16,7 @@ Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
     instance norm there, and an activation behind it; elsewhere on request           instance_norm.py
     cross entropy of labels, and a conversion of its logits to float32                cross_entropy.py
     embeddings, for the gradients of their weights, which are then the same in every run  embedding.py
+    pools and upsampling, for their gradients, which are then the same in every run   windows.py
     the counters of batches of all batch norms, in one kernel                        counters.py
 The norms, GELU and convolutions become operators (operators/) that are differentiable and call gradkern both ways, so
 that no pattern need be found in a backward pass.

@@ -52,6 +52,7 @@ GATES: Mapping[str, Gate] = MappingProxyType(
         "channels_last_3d": Gate(1 << 20, _LAUNCH),
         "cross_entropy": Gate(1 << 22, _LAUNCH),
         "embedding": Gate(1 << 20, f"of the gradient; {_LAUNCH}"),
+        **{each: Gate(1 << 20, _LAUNCH) for each in ("max_pool", "avg_pool", "adaptive_avg_pool", "interpolate")},
         "linear + gelu": Gate(1 << 22, _LAUNCH),
         "causal attention": Gate(1, "a mask is read, and what it masks is computed, at any size"),
         "broadcast tables": Gate(1 << 20, f"of what reads a table that is computed once; {_LAUNCH}"),

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.overrides.aten import TRANSLATIONS
+from gradkern.torch.aten import TRANSLATIONS
 
 __all__ = ["leave_whole"]
 

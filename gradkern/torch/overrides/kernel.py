@@ -19,13 +19,13 @@ from gradkern.policy import DEFAULT, current, searching
 from gradkern.system import locks
 from gradkern.system.notice import warn
 from gradkern.system.own_thread import turn
+from gradkern.torch.aten.request import Declined, Translation
 from gradkern.torch.counter import Counter
 from gradkern.torch.flags import policy_of
 from gradkern.torch.native.kernel import NativeKernel, Record, unsupported
 from gradkern.torch.native.recording import Steps, Unrepeatable
 from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.override import Override
-from gradkern.torch.overrides.request import Declined, Translation
 from gradkern.torch.overrides.runners import Run, runner, steps
 from gradkern.torch.overrides.signatures import Description, Signature, describe, random_args, recogniser
 from gradkern.torch.overrides.timing import synchronize

@@ -13,8 +13,8 @@ from gradkern.arrays.host import TORCH, torch_as_numpy
 from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.view import device_arrays
 from gradkern.call import Plan, execution
+from gradkern.torch.aten.request import Constant, View
 from gradkern.torch.native.recording import Output, Steps, Unrepeatable, of_cpu, of_cuda
-from gradkern.torch.overrides.request import Constant, View
 from gradkern.torch.overrides.signatures import Description, Result, Source, derived
 
 __all__ = ["Run", "runner", "steps"]

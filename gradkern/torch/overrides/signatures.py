@@ -12,10 +12,10 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.call import Tensor
+from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Derived, Finish, View
 from gradkern.torch.counter import Counter
 from gradkern.torch.native.kernel import Record
 from gradkern.torch.native.recording import Steps
-from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, Derived, Finish, View
 from gradkern.torch.overrides.timing import Timer
 
 __all__ = ["Description", "Result", "Signature", "Source", "derived", "describe", "random_args", "recogniser"]

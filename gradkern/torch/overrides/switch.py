@@ -15,10 +15,10 @@ from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.dispatch import planner, tuning
 from gradkern.errors import ArgumentError, ProviderError
 from gradkern.system import locks
+from gradkern.torch.aten import TRANSLATIONS
 from gradkern.torch.compile_backend import choice, findings
 from gradkern.torch.counter import forget_calls
 from gradkern.torch.overrides import ranks
-from gradkern.torch.overrides.aten import TRANSLATIONS
 from gradkern.torch.overrides.comparison import Verdicts, compare, follow, leave_short, verdicts
 from gradkern.torch.overrides.graph_comparison import compare_graphs, forget_runs
 from gradkern.torch.overrides.kernel import Kernel

@@ -19,6 +19,7 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     instance_norm,
     linear_gelu,
     unmatched_norms,
+    windows,
 )
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.gates import Gates
@@ -35,6 +36,7 @@ _PASSES = (
     causal_attention.fuse,
     cross_entropy.fuse,
     embedding.fuse,
+    windows.fuse,
     counters.fuse,
 )
 """In this order. A pass finds what may be one operator, and Fusion.take proves, replaces and reports it."""

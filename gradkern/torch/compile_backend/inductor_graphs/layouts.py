@@ -7,33 +7,25 @@ copied by PyTorch, slowly, where it is cut out of another, as that of a concaten
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._inductor import inductor_prims  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators.batch_norm import BACKWARD
+from gradkern.torch.compile_backend.operators import batch_norm, windows
 
 __all__ = ["agree"]
 
-_INPUT, _OTHERS = 2, (0, 1, 3)
-"""Places of BACKWARD's arguments: the input, and what has its shape."""
+_PLACES = {batch_norm.BACKWARD: (2, (0, 1, 3)), windows.BACKWARD: (1, (0,))}
+"""By the operator, the place of an argument that the forward pass has saved, and those of what has its shape."""
 
 
 def agree(graph: fx.Graph) -> None:
-    for node in graph.find_nodes(op="call_function", target=BACKWARD):
-        x: Any = node.args[_INPUT]
-        strides = x.meta["val"].stride()
-        if x.op != "placeholder" or not all(isinstance(each, int) for each in strides):
-            continue  # Inductor decides later on the strides of what the graph computes
-        with graph.inserting_before(node):
-            for place in _OTHERS:
-                each: Any = node.args[place]
-                if each is not None:
-                    made = graph.call_function(inductor_prims.force_stride_order, (each, strides))
-                    made.meta["val"] = each.meta["val"]
-                    node.update_arg(place, made)
+    for target, (saved, others) in _PLACES.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            _agree(node, node.args[saved], others)
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default):
         gradient, x = (each.meta["val"] for each in node.args[:2])
         if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d) and not _is_dense(gradient):
@@ -42,6 +34,21 @@ def agree(graph: fx.Graph) -> None:
                 made = graph.call_function(torch.ops.aten.clone.default, (node.args[0],), {"memory_format": order})
             made.meta["val"] = torch.empty_like(gradient, memory_format=order)
             node.update_arg(0, made)
+
+
+def _agree(node: fx.Node, saved: Any, others: Iterable[int]) -> None:
+    if saved is None or saved.op != "placeholder":
+        return  # Inductor decides later on the strides of what the graph computes
+    strides = saved.meta["val"].stride()
+    if not all(isinstance(each, int) for each in strides):
+        return
+    with node.graph.inserting_before(node):
+        for place in others:
+            each: Any = node.args[place]
+            if each is not None:
+                made = node.graph.call_function(inductor_prims.force_stride_order, (each, strides))
+                made.meta["val"] = each.meta["val"]
+                node.update_arg(place, made)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

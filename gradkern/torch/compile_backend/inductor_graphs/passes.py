@@ -28,12 +28,14 @@ from gradkern.torch.compile_backend.inductor_graphs import (
     tables,
 )
 from gradkern.torch.compile_backend.operators import definition as operators
+from gradkern.torch.compile_backend.operators import windows
 from gradkern.version import __version__
 
 __all__ = ["config_with_passes"]
 
 
 def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
+    windows.leave_forward_passes(graph)
     gradient_sums.fold(graph)
     bias_gradients.take(graph)
     held_parameters.hold(graph)

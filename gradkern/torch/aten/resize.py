@@ -7,8 +7,8 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.overrides.aten.pooling import like
-from gradkern.torch.overrides.request import AtenRequest
+from gradkern.torch.aten.pooling import like
+from gradkern.torch.aten.request import AtenRequest
 
 __all__ = ["like_gradient", "nearest", "smooth", "split_resize"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, Derived
+from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Derived
 
 __all__ = [
     "batch_norm_from_sums",

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.overrides.request import AtenRequest, View
+from gradkern.torch.aten.request import AtenRequest, View
 
 __all__ = [
     "adaptive_pool",

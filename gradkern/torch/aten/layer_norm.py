@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, Derived, masked
+from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Derived, masked
 
 __all__ = ["layer_norm", "rms_norm", "split_layer_norm", "split_rms_norm"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.overrides.request import AtenRequest, Declined, masked
+from gradkern.torch.aten.request import AtenRequest, Declined, masked
 
 __all__ = ["group_norm", "split_group_norm"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.aten.request import AtenRequest, Constant, Declined, masked, require_cudnn
 from gradkern.torch.flags import flags
-from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, masked, require_cudnn
 
 __all__ = [
     "consolidated_batch_norm",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.overrides.request import AtenRequest, Declined
+from gradkern.torch.aten.request import AtenRequest, Declined
 
 __all__ = ["log_softmax", "softmax", "split_softmax"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.overrides.request import AtenRequest, Constant, Declined, in_order_of
+from gradkern.torch.aten.request import AtenRequest, Constant, Declined, in_order_of
 
 __all__ = ["gelu", "split_gelu"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradkern.torch.overrides.aten.batch_norm import (
+from gradkern.torch.aten.batch_norm import (
     consolidated_batch_norm,
     cudnn_batch_norm,
     native_batch_norm,
@@ -12,12 +12,12 @@ from gradkern.torch.overrides.aten.batch_norm import (
     split_cudnn_batch_norm,
     split_native_batch_norm,
 )
-from gradkern.torch.overrides.aten.conv import conv, gainless_conv, split_conv
-from gradkern.torch.overrides.aten.embedding import embedding, split_embedding
-from gradkern.torch.overrides.aten.gelu import gelu, split_gelu
-from gradkern.torch.overrides.aten.group_norm import group_norm, split_group_norm
-from gradkern.torch.overrides.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
-from gradkern.torch.overrides.aten.pooling import (
+from gradkern.torch.aten.conv import conv, gainless_conv, split_conv
+from gradkern.torch.aten.embedding import embedding, split_embedding
+from gradkern.torch.aten.gelu import gelu, split_gelu
+from gradkern.torch.aten.group_norm import group_norm, split_group_norm
+from gradkern.torch.aten.layer_norm import layer_norm, rms_norm, split_layer_norm, split_rms_norm
+from gradkern.torch.aten.pooling import (
     adaptive_pool,
     average_pool,
     like_input,
@@ -26,15 +26,15 @@ from gradkern.torch.overrides.aten.pooling import (
     split_average,
     split_max,
 )
-from gradkern.torch.overrides.aten.resize import like_gradient, nearest, smooth, split_resize
-from gradkern.torch.overrides.aten.softmax import log_softmax, softmax, split_softmax
-from gradkern.torch.overrides.aten.sync_batch_norm import (
+from gradkern.torch.aten.request import Translation
+from gradkern.torch.aten.resize import like_gradient, nearest, smooth, split_resize
+from gradkern.torch.aten.softmax import log_softmax, softmax, split_softmax
+from gradkern.torch.aten.sync_batch_norm import (
     batch_norm_from_sums,
     batch_norm_sums,
     split_batch_norm_from_sums,
     split_batch_norm_sums,
 )
-from gradkern.torch.overrides.request import Translation
 
 __all__ = ["TRANSLATIONS"]
 

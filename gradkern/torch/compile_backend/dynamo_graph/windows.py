@@ -1,0 +1,135 @@
+"""Stage 1: pools and upsampling, for their gradients. Inductor would add with atomics, or call PyTorch's slow kernels.
+
+A call is run without data, to see what aten's backward operator would be given. The translations that `enable` has say
+what that is in the registry's words.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+from torch.utils._python_dispatch import TorchDispatchMode  # pyright: ignore[reportMissingImports]
+from torch.utils._pytree import tree_leaves  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.aten import TRANSLATIONS
+from gradkern.torch.aten.request import AtenRequest
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
+from gradkern.torch.compile_backend.operators.definition import unregistered
+from gradkern.torch.compile_backend.operators.windows import MAX_POOL, WITH_GRADIENT
+
+__all__ = ["fuse"]
+
+_FUNCTIONS = {
+    **dict.fromkeys((functional.max_pool2d, functional.max_pool3d, torch.max_pool2d, torch.max_pool3d), "max_pool"),
+    **dict.fromkeys((functional.avg_pool2d, functional.avg_pool3d), "avg_pool"),
+    **dict.fromkeys((functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d), "adaptive_avg_pool"),
+    functional.interpolate: "interpolate",
+}
+_DOUBTS = {"avg_pool": "Inductor computes it in one pass, too, with what stands beside it"}
+_REQUESTS = {each.name: each.request for each in TRANSLATIONS if each.group in ("pooling", "resize")}
+_OPEN = "the sizes that it depends on are open"
+_MOST_OF_A_BYTE = 256
+
+
+def fuse(graph: fx.Graph, fusion: Fusion) -> None:
+    """Rewrite what can be; what cannot be is reported."""
+    for node in calls(graph, *_FUNCTIONS):
+        fusion.take(_site(node, _FUNCTIONS[node.target]))
+
+
+def _site(node: fx.Node, name: str) -> Site:
+    of_x: Any = node.args[0] if node.args else node.kwargs["input"]
+    x, y = value(of_x), value(node)
+    larger = max([each for each in (x, y) if each is not None], key=torch.Tensor.numel, default=None)
+    reason = _reason(x, y, arguments(node, "input", size=None)["size"] if name == "interpolate" else None)
+    request = None if reason or x is None else _request(node, of_x, x)
+    if request is None or x is None or y is None:
+        return Site(name, node, larger, reason=reason or "gradkern has no gradient of it")
+    given = {key: each for key, each in request.attributes.items() if key != "input_size"}
+    attributes, with_indices = repr((*given.items(),)), request.op == "MaxPoolGrad"
+    if not all(isinstance(each, int | float | str) for each in tree_leaves(given)):
+        reason = _OPEN
+    elif with_indices and torch.Size(given["kernel_shape"]).numel() > _MOST_OF_A_BYTE:
+        reason = f"its windows have more than {_MOST_OF_A_BYTE} elements"
+    types = {"T": x.dtype, "I": torch.uint8} if with_indices else {"T": x.dtype}
+    reason = reason or unregistered(request.op, x.device, **types)
+
+    def make(graph: fx.Graph) -> Sequence[fx.Node]:
+        if with_indices:
+            return [graph.call_function(operator.getitem, (graph.call_function(MAX_POOL, (of_x, attributes)), 0))]
+        constant = graph.call_method("detach", (of_x,))
+        made = graph.node_copy(node, lambda each: constant if each is of_x else each)
+        return [graph.call_function(WITH_GRADIENT, (made, of_x, request.op, attributes))]
+
+    result = y if reason or not with_indices else MAX_POOL(x, attributes)[0]
+    return Site(
+        name,
+        node,
+        larger,
+        nodes=(node,),
+        make=make,
+        results={node: result},
+        reads=[of_x],
+        reason=reason,
+        doubt=_DOUBTS.get(name, ""),
+    )
+
+
+def _reason(x: torch.Tensor | None, y: torch.Tensor | None, size: Any) -> str:
+    """Why gradkern does not compute the gradient; "" if it may."""
+    if x is None or y is None:
+        return "its indices are wanted" if y is None else "its input is no tensor of the graph"
+    if x.device.type != "cuda" and not _ON_EVERY_DEVICE:
+        return "it is not on a GPU"
+    if not y.requires_grad:
+        return "no gradient of it is wanted"
+    if x.dtype != y.dtype:
+        return "its types differ"
+    is_open = size is not None and not all(isinstance(each, int) for each in (*x.shape[2:], *y.shape[2:]))
+    return _OPEN if is_open else ""
+
+
+_ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's are as fast
+
+
+def _request(node: fx.Node, of_x: fx.Node, x: torch.Tensor) -> AtenRequest | None:
+    """The gradient in the registry's words; None where it is another operator's, or of no batch."""
+    leaf = x.detach().requires_grad_()
+    run = _Backward(x)
+    given, named = fx.map_arg(
+        (node.args, node.kwargs), lambda each: leaf if each is of_x else each.meta.get("example_value")
+    )
+    target: Any = node.target
+    try:
+        with torch.enable_grad(), torch.autocast(x.device.type, enabled=False), run:
+            y = target(*given, **named)
+            torch.autograd.grad(y, leaf, torch.empty_like(y))
+    except RuntimeError:  # some of aten's functions take no symbols for sizes
+        return None
+    if len(run.requests) != 1:
+        return None
+    (request,) = run.requests
+    gradient: Any = request.inputs["dY"]
+    return None if request.views or gradient.shape != y.shape else request
+
+
+class _Backward(TorchDispatchMode):
+    """The requests for what aten's operators of gradients like this are given, in the place of their results."""
+
+    def __init__(self, gradient: torch.Tensor) -> None:
+        super().__init__()
+        self.requests: list[AtenRequest] = []
+        self._gradient = gradient
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        request = _REQUESTS.get(func._schema.name.removeprefix("aten::"))
+        if request is None:
+            return func(*args, **kwargs or {})
+        self.requests.append(request(*args, **kwargs or {}))
+        return torch.empty_like(self._gradient)
