@@ -183,13 +183,11 @@ def test_a_launch_and_the_bound_are_shown(monkeypatch: pytest.MonkeyPatch, provi
 def test_plans_of_gradkerns_own_kernels_tell_their_launches() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
     from gradkern.cuda.launch import LaunchPlan
-    from gradkern.kernels.channels.streaming_plan import StreamingPlan
-    from gradkern.kernels.channels.tiles_plan import TilesPlan
+    from gradkern.cuda.launches_plan import ScratchPlan
     from gradkern.search.plan import WinnerPlan
 
     one, device = (cast(Any, SimpleNamespace()) for _ in range(2))
-    assert TilesPlan("gelu", 0, one, device).launches == LaunchPlan("whole", one).launches == (one,)
-    assert StreamingPlan("walk", 0, one, device).launches == (one,)
+    assert ScratchPlan("gelu", 8, one, device).launches == LaunchPlan("whole", one).launches == (one,)
     for alone, launches in ((LaunchPlan("whole", one), (one,)), (None, ())):
         task = SimpleNamespace(inputs=(None, None), outputs=(None,))
         choice: Any = SimpleNamespace(candidate=SimpleNamespace(alone=alone, workspace=0), task=task)

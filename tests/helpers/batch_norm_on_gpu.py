@@ -87,7 +87,7 @@ class Prepared:
         return enqueue
 
     def part(self, inputs: dict[str, Tensor], results: dict[str, Tensor], count: int) -> Any:
-        from gradkern.ops.batch_norm.cuda.sync import plan
+        from gradkern.ops.batch_norm.cuda.parts import plan
 
         name, attributes = "BatchNormalizationGradFromSums", {"count": count}
         return plan(Call(name, inputs, results, attributes, {}, frozenset(), "cuda:0", Policy()))

@@ -11,7 +11,7 @@ import numpy as np
 from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass
 from gradkern.kernels.channels.streaming_kernel import build
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, best_tiling, fitted
-from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.ops.batch_norm.cuda.parts import NAMES
 from gradkern.strides import merged_axes
 from helpers import simulated
 from helpers.batch_norm import OUTPUTS, Case

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gradkern.call import Tensor
+from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import KernelConfig
 from gradkern.kernels.channels import streaming_plan
@@ -78,7 +79,7 @@ def device_in_python(monkeypatch: pytest.MonkeyPatch, threads: int = 256) -> Dev
         _SCRATCH.append(Guarded((size,), np.uint8))
         return counter.ctypes.data, _SCRATCH[-1].address
 
-    monkeypatch.setattr(streaming_plan, "scratch", scratch)
+    monkeypatch.setattr(launches_plan, "scratch", scratch)
     return device
 
 

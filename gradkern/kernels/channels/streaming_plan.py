@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
-from gradkern.cuda.launch import Launch, kernel_of_config, named
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
+from gradkern.cuda.launches_plan import ScratchPlan, plan_of
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.cuda.scratch import scratch
 from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass, sharing_ring, with_largest_ring
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, choose_tiling
 from gradkern.strides import is_dense, memory_order, merged_axes
 
-__all__ = ["StreamingPlan", "dimensions_of", "plan"]
+__all__ = ["dimensions_of", "plan"]
 
 _DATA = ("D", "D2", "X", "Y", "Z", "dX", "dZ")
 _PER_CHANNEL = (
@@ -29,29 +28,6 @@ _TOTALS = frozenset({"scale_total", "bias_total"})
 _PARAMETERS = ("scale", "bias", "mean", "deviation", "scale_total", "bias_total")
 
 
-@dataclass(frozen=True, slots=True)
-class StreamingPlan:
-    """One launch, with its scratch memory."""
-
-    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
-    kernel: str
-    scratch: int
-    launch: Launch
-    device: Device
-    totals_at: tuple[int, ...] = ()  # offsets of the totals, if they are in scratch memory
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return (self.launch,)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        counter, buffer = scratch(self.device, stream, self.scratch) if self.scratch else (0, 0)
-        values = (*inputs, *outputs, buffer, counter)
-        if self.totals_at:
-            values += tuple(buffer + offset for offset in self.totals_at)
-        self.launch(values, stream)
-
-
 def plan(
     call: Call,
     names: Mapping[str, str],
@@ -61,7 +37,7 @@ def plan(
     settings: Mapping[str, int] | None = None,
     message: bool = False,
     activation: str = "none",
-) -> StreamingPlan | EmptyPlan:
+) -> LaunchPlan | ScratchPlan | EmptyPlan:
     """The plan of a batch norm, of its gradient, or of sums of D without X. Sums may also be totals.
 
     names            the kernel's argument for every tensor of the contract
@@ -90,24 +66,25 @@ def plan(
     if second is not None:
         config = sharing_ring(config)
     config, tiling = choose_tiling(config, dims, device.processors, device.shared_bytes)
-    given = [*(names[name] for name in (*call.inputs, *call.outputs)), "partial", "counter"]
+    given = [names[name] for name in (*call.inputs, *call.outputs)]
     adding = config.sums > 0 and not config.direct
     partial = tiling.partial_rows * config.column_sums.partial_bytes(dims.channels) if adding else 0
     kernel, numbers = name_of(config, tiling), {"elements": elements or 0}
     if settings is not None:
         numbers |= {**settings, **_samples(dims)}
     if second is None:
-        return StreamingPlan(kernel, partial, _launch(config, tiling, device, given, adding, numbers), device)
+        given += ["partial", "counter"] if partial else []
+        return plan_of(kernel, partial, _launch(config, tiling, device, given, adding, numbers), device)
 
     totals = ["scale_total", "bias_total", *(["shift"] if config.statistics else [])]
-    given += totals
+    given += ["partial", *totals, "counter"]
     first_total, total = round_up(partial, 128), round_up(dims.channels * config.itemsize, 128)
-    totals_at = tuple(first_total + n * total for n in range(len(totals)))
+    offsets = (0, *(first_total + n * total for n in range(len(totals))))
     memory = first_total + len(totals) * total
     config = with_largest_ring(config, device.shared_bytes)
     then = replace(second_pass(config), outputs=second.outputs)
     launch = _launch(config, tiling, device, given, adding, numbers, then)
-    return StreamingPlan(kernel, memory, launch, device, totals_at)
+    return ScratchPlan(kernel, memory, launch, device, offsets)
 
 
 def dimensions_of(tensors: Mapping[str, tuple[str, Tensor]], is_channel_axis: Sequence[bool]) -> Dimensions:

@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
-from typing import ClassVar
 
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, kernel_of_config, named
-from gradkern.cuda.scratch import scratch
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
+from gradkern.cuda.launches_plan import ScratchPlan, plan_of
 from gradkern.kernels.channels.tiles_config import ARGUMENTS, BLOCKS, TilesConfig
 
-__all__ = ["TilesPlan", "has_long_rows", "parameters_at_once", "tiles_plan"]
-
-
-@dataclass(frozen=True, slots=True)
-class TilesPlan:
-    """One launch."""
-
-    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
-    kernel: str
-    scratch: int
-    launch: Launch
-    device: Device
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return (self.launch,)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        if self.scratch:
-            self.launch((*inputs, *outputs, *scratch(self.device, stream, self.scratch)), stream)
-        else:
-            self.launch((*inputs, *outputs), stream)
+__all__ = ["has_long_rows", "parameters_at_once", "tiles_plan"]
 
 
 def tiles_plan(
@@ -46,7 +23,7 @@ def tiles_plan(
     strides: Mapping[str, int],
     given: Sequence[str],
     device: Device,
-) -> TilesPlan:
+) -> LaunchPlan | ScratchPlan:
     """The plan of `config` for `size`, the array's rows and columns; `fold` of its rows are one row of the kernel.
 
     name     prefix of the plan's name
@@ -65,12 +42,12 @@ def tiles_plan(
         grid = min(grid, kernel.resident_blocks(config.threads))
         if not grid:
             raise Refusal(f"no block of {config.threads} threads fits the device")
-    given = [*given, *(("counter", "partial") if config.persistent else ())]
+    given = [*given, *(("partial", "counter") if config.persistent else ())]
     launch = Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cooperative=config.persistent)
     what = "tiles" if config.persistent else "single_block" if config.single_block else "stream"
     folded = f"_fold{fold}" if fold > 1 else ""
     shape = f"{numbers['slices']}x{config.lanes}x{config.width}_rows{config.groups_per_block}x{config.unroll}{folded}"
-    return TilesPlan(f"{name}_{what}_{shape}", partial, launch, device)
+    return plan_of(f"{name}_{what}_{shape}", partial, launch, device)
 
 
 def parameters_at_once(width: int, columns: int, parameters: Sequence[Tensor]) -> int:

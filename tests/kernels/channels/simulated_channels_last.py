@@ -14,7 +14,7 @@ from helpers.simulate_persistent import launch
 from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.kernels.channels.channels_last_config import ARGUMENTS, ChannelsLastConfig, RowsPartition
 from gradkern.kernels.channels.channels_last_kernel import build
-from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.ops.batch_norm.cuda.parts import NAMES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 MEMORY = 1 << 20

@@ -16,7 +16,7 @@ from helpers.simulate_persistent import launch
 from gradkern.kernels.channels import persistent_config
 from gradkern.kernels.channels.persistent_config import ARGUMENTS, PersistentConfig, resident_partitions
 from gradkern.kernels.channels.persistent_kernel import build
-from gradkern.ops.batch_norm.cuda.sync import NAMES
+from gradkern.ops.batch_norm.cuda.parts import NAMES
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES as CONSTANT_NAMES
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.reference import reference
@@ -14,14 +12,10 @@ import gradkern
 from gradkern.arrays.kind import dtype_of
 from gradkern.call import Call
 from gradkern.cuda.device import Device
-from gradkern.ops.batch_norm.cuda import from_statistics, statistics, sync
+from gradkern.ops.batch_norm.cuda.parts import plan as plan_of
 from gradkern.policy import Policy
 
-MODULES: dict[str, Any] = {
-    "BatchNormalizationStatistics": statistics,
-    "BatchNormalizationFromStatistics": from_statistics,
-    "BatchNormalizationGradSums": sync,
-}
+STEPS = ["BatchNormalizationStatistics", "BatchNormalizationFromStatistics", "BatchNormalizationGradSums"]
 LAYOUTS = [  # planes, vectors of two planes, columns, vectors of two rows, large planes, single elements
     ((4, 3, 5, 8), False),
     ((4, 3, 5, 7), False),
@@ -39,7 +33,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 @pytest.mark.parametrize(("sizes", "last"), LAYOUTS, ids=str)
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", pytest.param("float64", marks=pytest.mark.every_kernel)])
 def test_every_order(device: Device, name: str, sizes: tuple[int, ...], last: bool, dtype: str) -> None:
     operator, channels, random = gradkern.operators()[name], sizes[1], np.random.default_rng(0)
@@ -58,7 +52,7 @@ def test_every_order(device: Device, name: str, sizes: tuple[int, ...], last: bo
     read, write = arrays(given, outputs, last)
     for held, _, _ in read.values():
         held.freeze()
-    plan = MODULES[name].plan(Call(name, tensors(read), tensors(write), {}, {}, frozenset(), "cuda:0", Policy()))
+    plan = plan_of(Call(name, tensors(read), tensors(write), {}, {}, frozenset(), "cuda:0", Policy()))
     plan(addresses(read), addresses(write), 0)
     for held, _, _ in (*read.values(), *write.values()):
         held.check()

@@ -11,7 +11,7 @@ from helpers.simulate_plans import addresses, arrays, device_in_python, tensors
 
 from gradkern.call import Call
 from gradkern.cuda.device import Device
-from gradkern.ops.batch_norm.cuda import streaming, sync
+from gradkern.ops.batch_norm.cuda import parts, streaming
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.policy import Policy
 from gradkern.search.implementation import candidates_of
@@ -53,7 +53,7 @@ def test_the_two_steps_of_a_batch_in_parts(device: Device) -> None:
         given = {name: whole.inputs[name][part] if name in ("dY", "X") else whole.inputs[name] for name in names}
         attributes = {"count": more.pop("count")} if more else {}
         read, write = arrays({**given, **more}, outputs, False)
-        plan = sync.plan(Call("", tensors(read), tensors(write), attributes, {}, frozenset(), "cuda:0", Policy()))
+        plan = parts.plan(Call("", tensors(read), tensors(write), attributes, {}, frozenset(), "cuda:0", Policy()))
         plan(addresses(read), addresses(write), 0)
         return {name: array for name, (_, array, _) in write.items()}
 

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
 from gradkern.kernels.channels import channels_last_plan, streaming_plan
-from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda import streaming
 from gradkern.policy import Policy
@@ -154,11 +154,11 @@ def test_our_kernel_takes_the_scratch_memory_of_the_stream(search: Search, monke
     def launch(*arguments: Any) -> None:
         launched.append(arguments)
 
-    monkeypatch.setattr(streaming_plan, "scratch", lambda device, stream, size: (77, 4096))
+    monkeypatch.setattr(launches_plan, "scratch", lambda device, stream, size: (77, 4096))
     problem: Any = batch_norm._task(call(), DEVICE).sources[0]
     search.winner = streaming.build(problem.problem, DEVICE, {})
     each: Any = launch
-    search.winner.alone = StreamingPlan("fake", 100, each, DEVICE)
+    search.winner.alone = launches_plan.ScratchPlan("fake", 100, each, DEVICE)
     plan = batch_norm.plan(call())
     plan((1, 2, 3, 4, 5), (6, 7, 8), 9)
     assert plan.kernel == "streaming"  # the name that pins it

@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.channels import streaming_plan
-from gradkern.ops.batch_norm.cuda import streaming, sync
+from gradkern.ops.batch_norm.cuda import parts, streaming
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.policy import Policy
 from gradkern.search.implementation import candidates_of
@@ -63,7 +64,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
     monkeypatch.setattr(streaming_plan, "device_of", lambda _call: device)
     monkeypatch.setattr(streaming_plan, "_launch", launch)
-    monkeypatch.setattr(streaming_plan, "scratch", lambda _device, _stream, _size: (COUNTER, WORKSPACE))
+    monkeypatch.setattr(launches_plan, "scratch", lambda _device, _stream, _size: (COUNTER, WORKSPACE))
     return device
 
 
@@ -135,21 +136,21 @@ def part(outputs: list[str], images: int = 4, parts: int = 0, **attributes: int)
 
 
 def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(device: Device) -> None:
-    sums: Any = sync.plan(part([*SUMS]))
+    sums: Any = parts.plan(part([*SUMS]))
     assert sums.launch.given == ["D", "X", "mean", "deviation", "scale_sum", "bias_sum", "partial", "counter"]
     assert (sums.launch.config.totals, sums.launch.then) == (False, None)
     assert sums.scratch > 0
-    gradient: Any = sync.plan(part(["dX"], count=999))
+    gradient: Any = parts.plan(part(["dX"], count=999))
     read = ["D", "X", "scale", "mean", "deviation", "scale_total", "bias_total"]
-    assert gradient.launch.given == [*read, "dX", "partial", "counter"]
+    assert gradient.launch.given == [*read, "dX"]
     assert (gradient.launch.config.centred, gradient.launch.elements) == (True, 999)
     assert (gradient.scratch, gradient.launch.config.sums, gradient.launch.then) == (0, 0, None)
-    counted: Any = sync.plan(part(["dX"], parts=4))
-    assert counted.launch.given == [*read, "counts", "dX", "partial", "counter"]
+    counted: Any = parts.plan(part(["dX"], parts=4))
+    assert counted.launch.given == [*read, "counts", "dX"]
     assert (counted.launch.config.counted, counted.launch.elements) == (True, 4)
 
 
 def test_the_sums_of_an_empty_part_are_zero(device: Device) -> None:
-    empty = sync.plan(part([*SUMS], images=0))
+    empty = parts.plan(part([*SUMS], images=0))
     assert isinstance(empty, EmptyPlan)
     assert empty.sizes == (24, 24)

@@ -4,16 +4,17 @@ for Y, in one launch.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from math import inf
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, activate, check, driver
+from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.launches_plan import ScratchPlan
+from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.activation_alpha import with_alpha
-from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.strides import overlaps_itself
 
 __all__ = ["plan"]
@@ -27,7 +28,7 @@ _NAMES = {  # contract name -> the kernel's
 _COPIES = {"running_mean": "input_mean", "running_var": "input_var"}  # for an empty batch
 
 
-def plan(call: Call) -> StreamingPlan | EmptyBatchPlan | EmptyPlan:
+def plan(call: Call) -> LaunchPlan | ScratchPlan | EmptyBatchPlan | EmptyPlan:
     """Raises Refusal for arrays with gaps."""
     for name, tensor in call.outputs.items():
         if overlaps_itself(tensor):
@@ -38,15 +39,10 @@ def plan(call: Call) -> StreamingPlan | EmptyBatchPlan | EmptyPlan:
     m = X.size // X.shape[1]
     correction = 1.0 if not attributes["unbiased"] else m / (m - 1) if m > 1 else inf  # inf * 0 is NaN for one element
     numbers = {"epsilon": attributes["epsilon"], "momentum": attributes["momentum"], "correction": correction}
-    settings = {name: _bits(value, X.dtype.name == "float64") for name, value in numbers.items()}
+    settings = {name: bits_of(value, X.dtype.name) for name, value in numbers.items()}
     is_channel_axis = [axis == 1 for axis in range(len(X.shape))]
     activation = with_alpha(attributes)
     return streaming_plan.plan(call, _NAMES, is_channel_axis, None, m, settings, activation=activation)
-
-
-def _bits(value: float, double: bool) -> int:
-    """The bits of a float, as an integer of its size."""
-    return int(struct.unpack("<q" if double else "<i", struct.pack("<d" if double else "<f", value))[0])
 
 
 @dataclass(frozen=True, slots=True)

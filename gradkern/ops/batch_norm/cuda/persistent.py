@@ -15,8 +15,8 @@ from gradkern.kernels.channels.channels_last_config import RowsPartition, persis
 from gradkern.kernels.channels.channels_last_plan import channels_last_plan, fitting_partitions
 from gradkern.kernels.channels.persistent_plan import Named, persistent_plan, resident_configs
 from gradkern.kernels.channels.times import ChannelsLastTimes, times
+from gradkern.ops.batch_norm.cuda.parts import NAMES
 from gradkern.ops.batch_norm.cuda.problem import Problem
-from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.plan import PlanCandidate
 
 __all__ = ["OWN_KERNELS", "PersistentCandidate", "build", "comes_first", "configs"]

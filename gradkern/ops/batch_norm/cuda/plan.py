@@ -11,14 +11,15 @@ from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
+from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.launches_plan import ScratchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.activation_alpha import with_alpha, without_alpha
-from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.ops.batch_norm.cuda import persistent
+from gradkern.ops.batch_norm.cuda.parts import NAMES
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
-from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.search.implementation import Implementation
 from gradkern.search.plan import WinnerPlan
 from gradkern.search.store import SearchResult
@@ -32,7 +33,7 @@ SELECTS_BY_NAME = True  # of Policy.kernel
 _ALL = "all gradients"
 
 
-def plan(call: Call) -> WinnerPlan | StreamingPlan | EmptyPlan:
+def plan(call: Call) -> WinnerPlan | LaunchPlan | ScratchPlan | EmptyPlan:
     """The plan of the winner, found by an earlier search or by one now."""
     if not call.inputs["X"].size:
         return streaming_plan.plan(call, NAMES, [axis == 1 for axis in range(len(call.inputs["X"].shape))], None)

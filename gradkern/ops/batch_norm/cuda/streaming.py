@@ -11,8 +11,8 @@ from typing import Any
 from gradkern.call import Call
 from gradkern.cuda.device import Device
 from gradkern.kernels.channels import streaming_plan
+from gradkern.ops.batch_norm.cuda.parts import NAMES
 from gradkern.ops.batch_norm.cuda.problem import Problem
-from gradkern.ops.batch_norm.cuda.sync import NAMES
 from gradkern.policy import Policy
 from gradkern.search.plan import PlanCandidate
 

@@ -11,13 +11,13 @@ from math import lcm, prod
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
+from gradkern.cuda.launches_plan import ScratchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import persistent_plan, streaming_plan
 from gradkern.kernels.channels.persistent_plan import DATA, Named
-from gradkern.kernels.channels.streaming_plan import StreamingPlan
 from gradkern.kernels.channels.streaming_tiling import Dimensions
 from gradkern.kernels.channels.tiles_config import LINE, VECTOR, tiles_of_sums, with_fold
-from gradkern.kernels.channels.tiles_plan import TilesPlan, has_long_rows, parameters_at_once, tiles_plan
+from gradkern.kernels.channels.tiles_plan import has_long_rows, parameters_at_once, tiles_plan
 from gradkern.kernels.channels.times import SinglePassTimes, times
 from gradkern.ops.dml_batch_norm.cuda import planes_config
 from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
@@ -52,7 +52,7 @@ _THREADS, _THREADS_SHORT, _ROWS = 256, 320, 4
 _MOST_OF_PLANES = 1 << 30  # elements: indices have 31 bits
 
 
-def plan(call: Call) -> StreamingPlan | LaunchPlan | TilesPlan | EmptyPlan:
+def plan(call: Call) -> LaunchPlan | ScratchPlan | EmptyPlan:
     """In training the streaming kernel runs. Of constant statistics arrays in C order use the persistent kernel or the
     planes kernel; arrays with channel axes last in memory the tiles kernel; others the streaming kernel.
     """
@@ -109,7 +109,7 @@ def planes_config_of(tensors: Named, dims: Dimensions, device: Device, epsilon: 
     return by_block if dims.spatial >= by_block.piece else config
 
 
-def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> TilesPlan:
+def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> ScratchPlan:
     """Raises Refusal, with the reason, if no block fits the device."""
     names, count = planes_config.ARGUMENTS, dims.count
     builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
@@ -120,16 +120,19 @@ def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: 
     grid = min(config.blocks(count), resident)
     team = config.warps if dims.inner_channels <= grid else 1  # all warps of a block if every channel can have a block
     numbers = config.sizes(dims.batch, dims.inner_channels, dims.spatial) | {"team": team}
-    given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "counter", "partial"]
+    given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "partial", "counter"]
     launch = Launch(kernel, grid, config.threads, *named(names, numbers, given), cooperative=True)
-    return TilesPlan(f"planes_{config.piece}x{config.width}_team{team}", config.partial_bytes(count), launch, device)
+    name = f"planes_{config.piece}x{config.width}_team{team}"
+    return ScratchPlan(name, config.partial_bytes(count), launch, device)
 
 
 def _outputs(tensors: Named) -> tuple[str, ...]:
     return tuple(name for name in ("dX", "scale_sum", "bias_sum") if name in tensors)
 
 
-def _tiles_plan(operator: str, tensors: Named, dims: Dimensions, device: Device, epsilon: float) -> TilesPlan:
+def _tiles_plan(
+    operator: str, tensors: Named, dims: Dimensions, device: Device, epsilon: float
+) -> LaunchPlan | ScratchPlan:
     """Raises Refusal, with the reason, for arrays that need the streaming kernel."""
     X = tensors["X"][1]
     rows, columns, item = dims.batch, dims.inner_channels, X.dtype.itemsize

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
 from gradkern.cuda.launch import Launch, kernel_of_config, named
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
-from gradkern.cuda.scratch import scratch
 from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.group_norm import activation_of
 from gradkern.ops.group_norm.cuda.config import ARGUMENTS, GroupNormConfig
 from gradkern.ops.group_norm.cuda.layout import Layout, layout_of
 
-__all__ = ["GroupNormPlan", "plan"]
+__all__ = ["plan"]
 
 _DATA = ("dY", "X", "residual_grad", "Y", "dX")
 _NAMES = {"input": "X", "output": "Y", "scale": "gamma", "B": "beta"}
@@ -38,24 +38,7 @@ _OF_SAMPLES = {"sample_scale_grad", "sample_shift_grad"}
 _SUMS = {"dgamma", "dbeta", *_OF_SAMPLES}
 
 
-@dataclass(frozen=True, slots=True)
-class GroupNormPlan:
-    """Launches that share scratch memory: sums of channels, numbers of groups, and results."""
-
-    kernel: str
-    scratch: int
-    launches: tuple[Launch, ...]
-    device: Device
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        _, buffer = scratch(self.device, stream, self.scratch)
-        values = (*inputs, *outputs, buffer)
-        with in_turn:
-            for launch in self.launches:
-                launch(values, stream)
-
-
-def plan(call: Call) -> GroupNormPlan | EmptyPlan:
+def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     """The plan of one of the group norms on `call.device`. Raises Refusal for arrays with gaps."""
     device = device_of(call)
     tensors = _named({**call.inputs, **call.outputs}, call.operator)
@@ -95,7 +78,8 @@ def plan(call: Call) -> GroupNormPlan | EmptyPlan:
         parameters = replace(one, step="parameters", lanes=_CHANNELS, rows=rows)
         launches.append(launch(parameters, -(-layout.channels // _CHANNELS), "parameters"))
     size = 2 * layout.samples * (layout.channels * numbers["parts"] + groups) * config.itemsize
-    return GroupNormPlan(config.name.replace("sums_", ""), size, tuple(launches), device)
+    places = (tuple(range(len(given))),) * len(launches)
+    return LaunchesPlan(config.name.replace("sums_", ""), size, tuple(launches), places, (0,), device)
 
 
 def _in_passes(config: GroupNormConfig, layout: Layout, device: Device) -> tuple[GroupNormConfig, dict[str, int], int]:

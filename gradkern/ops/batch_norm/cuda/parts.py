@@ -1,0 +1,91 @@
+"""A batch in parts on a GPU, one pass over memory for each step: statistics or sums of a part as one message; and Y or
+dX of a part from those of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gradkern.call import Call, Tensor
+from gradkern.cuda.launch import Launch, LaunchPlan
+from gradkern.cuda.launches_plan import ScratchPlan
+from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+from gradkern.kernels.channels import streaming_plan
+
+__all__ = ["NAMES", "plan"]
+
+NAMES = {  # contract name -> the kernel's
+    "dY": "D",
+    "X": "X",
+    "Scale": "scale",
+    "saved_mean": "mean",
+    "saved_inv_std": "deviation",
+    "B": "bias",
+    "Y": "Y",
+    "dY2": "D2",
+    "dX": "dX",
+    "dScale": "scale_sum",
+    "dBias": "bias_sum",
+    "dZ": "dZ",
+}
+_TOTALS = {"dScale": "scale_total", "dBias": "bias_total", "counts": "counts"}  # as inputs
+_MESSAGES = {"part_statistics": ("mean", "deviation"), "sums": ("scale_total", "bias_total")}
+"""Outputs that begin with two arrays of the kernel."""
+
+
+def plan(call: Call) -> LaunchPlan | ScratchPlan | PackedPlan | EmptyPlan:
+    """The plan of one of the steps. Raises Refusal for arrays with gaps."""
+    X = call.inputs["X"]
+    is_channel_axis = [axis == 1 for axis in range(len(X.shape))]
+    message = next((name for name in _MESSAGES if name in call.outputs), None)
+    if message is None:
+        names = {**NAMES, "scale": "scale", **{name: _TOTALS[name] for name in _TOTALS if name in call.inputs}}
+        elements = call.axes["parts"] if "counts" in call.inputs else call.attributes.get("count")
+        return streaming_plan.plan(call, names, is_channel_axis, None, elements)
+    require_flat(message, call.outputs[message])
+    if not X.size:
+        return EmptyPlan("empty", 0, device_of(call), tuple(each.nbytes for each in call.outputs.values()))
+    inner, offset = _unpacked(call, message)
+    names = {**NAMES, **{each: each for each in _MESSAGES[message]}}
+    if message == "sums":
+        made = streaming_plan.plan(inner, names, is_channel_axis, None)
+    else:
+        made = streaming_plan.plan(inner, names, is_channel_axis, None, X.size // X.shape[1], settings={}, message=True)
+    assert not isinstance(made, EmptyPlan)  # because the part is not empty
+    return PackedPlan(made, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPlan:
+    """A plan whose kernel writes two arrays that form one output: the last is `offset` bytes behind the previous."""
+
+    plan: LaunchPlan | ScratchPlan
+    offset: int
+
+    @property
+    def kernel(self) -> str:
+        return self.plan.kernel
+
+    @property
+    def scratch(self) -> int:
+        return self.plan.scratch
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        return self.plan.launches
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+        self.plan(inputs, (*outputs, outputs[-1] + self.offset), stream)
+
+
+def _unpacked(call: Call, message: str) -> tuple[Call, int]:
+    """The call with two outputs of C numbers in place of its last output, the message; and the bytes from the first to
+    the second.
+    """
+    whole, channels = call.outputs[message], call.inputs["X"].shape[1]
+    item = whole.dtype.itemsize
+    offset = channels * item
+    one = Tensor(whole.dtype, (channels,), (item,), whole.alignment)
+    two = one._replace(alignment=min(whole.alignment, offset & -offset))
+    outputs = {name: each for name, each in call.outputs.items() if name != message}
+    return replace(call, outputs={**outputs, **dict(zip(_MESSAGES[message], (one, two), strict=True))}), offset
