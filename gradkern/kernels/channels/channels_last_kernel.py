@@ -24,8 +24,8 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import number_access
 from gradkern.kernels.channels.activation import derivative_of
 from gradkern.kernels.channels.channels_last_config import CHANNELS_AT, PARTS, ChannelsLastConfig
 
@@ -40,13 +40,11 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
     SCALE_SUM, BIAS_SUM = "scale_sum" in config.outputs, "bias_sum" in config.outputs
     ACTIVE = config.activation != "none"
     VECTOR, PAIR, BY_REGISTERS = config.vector, config.pair, config.by_registers
-    PARAMETER, STATISTIC = ITEMSIZE[config.parameter], ITEMSIZE[config.statistic]
 
     DOUBLE = config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
-    load_parameter = i.loader("global", config.parameter, 1)
-    store_parameter = i.storer("global", config.parameter, 1)
-    load_statistic = i.loader("global", config.statistic, 1)
+    parameter, put_parameter = number_access(config.parameter, config.compute)
+    statistic, _ = number_access(config.statistic, config.compute)
     load, store = i.loader("shared", config.data, WIDTH), i.storer("global", config.data, WIDTH)
     load_pair, store_pair = i.loader("shared", config.compute, 2), i.storer("shared", config.compute, 2)
     shuffle_down = i.shuffle_down_double if DOUBLE else i.shuffle_down
@@ -78,11 +76,8 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
         overlap.
         """
         own_D, own_X, pitch, step = places
-        some, d, x = (
-            cuda.local.array(1, FLOAT),
-            cuda.local.array(ROWS_AT_ONCE, FLOAT),
-            cuda.local.array(ROWS_AT_ONCE, FLOAT),
-        )
+        some = cuda.local.array(1, FLOAT)
+        d, x = cuda.local.array(ROWS_AT_ONCE, FLOAT), cuda.local.array(ROWS_AT_ONCE, FLOAT)
         for n in range(ROWS_AT_ONCE):
             here = at + int64(min(int32(row + n), last)) * step
             load_here(some, D + here)
@@ -230,22 +225,17 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
         biases, unused = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         shifts, slopes = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         d_sum, dh_sum = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        one, pair = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT)
+        pair = cuda.local.array(2, FLOAT)
         buffer, parity = int32(0), int32(0)
         while item < items:
             channel, r = int64(item) * group + thread, FLOAT(0)
             is_own = thread < group and channel < channels
             if is_own:
-                load_statistic(one, mean + channel * STATISTIC)
-                pair[0] = one[0]
-                load_statistic(one, deviation + channel * STATISTIC)
-                r = one[0]
-                load_parameter(one, scale + channel * PARAMETER)
-                pair[1] = one[0] * r
+                pair[0], r = statistic(mean, channel), statistic(deviation, channel)
+                pair[1] = parameter(scale, channel) * r
                 store_pair(of_channel, pair)
                 if ACTIVE:
-                    load_parameter(one, bias + channel * PARAMETER)
-                    pair[0] = one[0]
+                    pair[0] = parameter(bias, channel)
                     store_pair(of_channel + 2 * pairs, pair)
             wait_for_block()
             load_pairs(means, gains, of_vector)
@@ -299,11 +289,9 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
                 sum_of_pairs(pair, of_warps + thread * PAIR, WARPS, pairs)
             if is_own and slice_ == 0:
                 if SCALE_SUM:
-                    one[0] = pair[1] * r
-                    store_parameter(scale_sum + channel * PARAMETER, one)
+                    put_parameter(scale_sum, channel, pair[1] * r)
                 if BIAS_SUM:
-                    one[0] = pair[0]
-                    store_parameter(bias_sum + channel * PARAMETER, one)
+                    put_parameter(bias_sum, channel, pair[0])
             if thread < group:
                 pair[0], pair[1] = pair[0] * share, pair[1] * share * r * r
                 store_pair(of_channel + pairs, pair)

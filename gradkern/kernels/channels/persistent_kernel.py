@@ -29,8 +29,8 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import number_access
 from gradkern.cuda.device_code.units import bytes_spanned
 from gradkern.kernels.channels.inverse_std import inverse_std
 from gradkern.kernels.channels.persistent_config import UNIT, PersistentConfig
@@ -41,29 +41,23 @@ __all__ = ["build"]
 
 def build(config: PersistentConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
-    GROUP, CLUSTER_SIZE, COMPUTE_THREADS, CHANNEL_THREADS = (
-        config.group,
-        config.cluster_size,
-        config.compute_threads,
-        config.channel_threads,
-    )
+    GROUP, CLUSTER_SIZE = config.group, config.cluster_size
+    COMPUTE_THREADS, CHANNEL_THREADS = config.compute_threads, config.channel_threads
     WARPS, CHANNEL_WARPS, CLUSTER = config.compute_threads // 32, config.channel_threads // 32, config.cluster_size > 1
     SCALE_SUM, BIAS_SUM = "scale_sum" in config.outputs, "bias_sum" in config.outputs
     GRADIENT, CENTRED, SUMS = "dX" in config.outputs, config.centred, config.sums
     PARTS, READS_X, SHIFTED = config.parts, config.parts > 1, config.shifted
     BY_ROWS, VECTOR = config.by_rows, config.vector
     ARRIVALS = 32 if SHIFTED else 1  # at the barrier of a full slot
-    PARAMETER, STATISTIC, PAIR = ITEMSIZE[config.parameter], ITEMSIZE[config.statistic], 2 * config.itemsize
-    EXCHANGED, TERMS = config.exchanged, CLUSTER_SIZE * CHANNEL_WARPS
+    PAIR, EXCHANGED, TERMS = 2 * config.itemsize, config.exchanged, CLUSTER_SIZE * CHANNEL_WARPS
     FREE_AT, EXCHANGE_BARRIERS = config.free_barriers_at, config.exchange_barriers_at
     PAIRS_AT, RING_AT = config.pairs_at, config.ring_at
 
     DOUBLE = config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
     first_pass, second_pass = persistent_passes(config)
-    load_parameter = i.loader("global", config.parameter, 1)
-    store_parameter = i.storer("global", config.parameter, 1)
-    load_statistic = i.loader("global", config.statistic, 1)
+    parameter, put_parameter = number_access(config.parameter, config.compute)
+    statistic, _ = number_access(config.statistic, config.compute)
     load_pair = i.loader("shared", config.compute, 2)
     store_pair = i.storer("shared", config.compute, 2)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
@@ -83,17 +77,13 @@ def build(config: PersistentConfig) -> Callable[..., None]:
     @device_function
     def parameters(mean: int, deviation: int, scale: int, channel: int) -> Any:
         """Mean, deviation and scale of a channel."""
-        one = cuda.local.array(1, FLOAT)
         m, r, s = FLOAT(0), FLOAT(0), FLOAT(0)
         if READS_X:
-            load_statistic(one, mean + channel * STATISTIC)
-            m = one[0]
+            m = statistic(mean, channel)
         if GRADIENT or READS_X:
-            load_statistic(one, deviation + channel * STATISTIC)
-            r = one[0]
+            r = statistic(deviation, channel)
         if GRADIENT:
-            load_parameter(one, scale + channel * PARAMETER)
-            s = one[0]
+            s = parameter(scale, channel)
         return m, r, s
 
     @device_function
@@ -180,7 +170,7 @@ def build(config: PersistentConfig) -> Callable[..., None]:
                         slot, parity = int32(0), int32(parity ^ 1)
                 item = int32(item + clusters)
         else:
-            one, pair, more = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
+            pair, more = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
             d_sum, dh_sum = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
             share = FLOAT(1) / FLOAT(elements)
 
@@ -261,11 +251,9 @@ def build(config: PersistentConfig) -> Callable[..., None]:
                 sum_pair_over_warp(pair)
                 if is_own and slice_ == 0 and member == 0:
                     if SCALE_SUM:
-                        one[0] = pair[1] * r
-                        store_parameter(scale_sum + channel * PARAMETER, one)
+                        put_parameter(scale_sum, channel, pair[1] * r)
                     if BIAS_SUM:
-                        one[0] = pair[0]
-                        store_parameter(bias_sum + channel * PARAMETER, one)
+                        put_parameter(bias_sum, channel, pair[0])
 
                 # second pass: dX, and every slot is freed
                 if CENTRED:

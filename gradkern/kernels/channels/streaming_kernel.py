@@ -21,13 +21,13 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64, int32, int64
+from numba.cuda import float32, float64, int32
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_grid
 from gradkern.cuda.device_code.column_sums import column_sums
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import number_access
 from gradkern.kernels.channels.inverse_std import inverse_std
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_pass import one_pass
@@ -44,16 +44,14 @@ def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Calla
     """
     SUMS, TOTALS, TWO_PASSES = config.sums > 0 and not config.direct, config.totals, then is not None
     SCALE_SUM, BIAS_SUM, SCALE_FIRST = "scale_sum" in config.outputs, "bias_sum" in config.outputs, config.sums_scale
-    PARAMETER, STATISTIC = ITEMSIZE[config.parameter], ITEMSIZE[config.statistic]
     ACROSS, SUM = 4 * config.chunk, config.itemsize
     FLOAT = float64 if config.compute == "float64" else float32
     CENTRED, COUNTED, STATISTICS = config.centred, config.counted, config.statistics
     NORMALISES = config.normalises and not config.given
     SECOND_WRITES = then is not None and len(then.outputs) > 0
-    load_statistic = i.loader("global", config.statistic, 1)
-    load_count = i.loader("global", config.compute, 1)
-    store_result = i.storer("global", config.parameter, 1, config.native_bfloat16)
-    store_total = i.storer("global", config.compute, 1)
+    statistic, _ = number_access(config.statistic, config.compute)
+    count_of, put_total = number_access(config.compute, config.compute)
+    _, put_result = number_access(config.parameter, config.compute, config.native_bfloat16)
     of_bits = i.float_of_bits(config.compute)
     inverse = inverse_std(config.compute, config.epsilon)
     sample, write_statistics = sampler(config, 1), statistics_writer(config)
@@ -61,23 +59,19 @@ def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Calla
     @device_function
     def times_inverse(part: int, channel: int, value: Any, deviation: int) -> Any:
         """A finished sum: scale_sum, the first sum if it is requested, still needs the factor r."""
-        one = cuda.local.array(1, FLOAT)
         if SCALE_FIRST and part == 0:
-            load_statistic(one, deviation + int64(channel) * STATISTIC)
-            value = value * inverse(one[0])
+            value = value * inverse(statistic(deviation, channel))
         return value
 
     @device_function
     def finish(part: int, channel: int, value: Any, operand: Any) -> Any:
         """The total. A requested result is rounded from it."""
         deviation, scale_sum, bias_sum = operand
-        one = cuda.local.array(1, FLOAT)
         value = times_inverse(part, channel, value, deviation)
-        one[0] = value
         if SCALE_SUM and part == 0:
-            store_result(scale_sum + int64(channel) * PARAMETER, one)
+            put_result(scale_sum, channel, value)
         if BIAS_SUM and part == 1:
-            store_result(bias_sum + int64(channel) * PARAMETER, one)
+            put_result(bias_sum, channel, value)
         return value
 
     @device_function
@@ -87,17 +81,16 @@ def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Calla
         if part == 1:
             one = cuda.local.array(1, FLOAT)
             sample(one, X, channel, samples)
-            store_total(shift + int64(channel) * SUM, one)
+            put_total(shift, channel, one[0])
         return value
 
     @device_function
     def share_of(counts: int, elements: int) -> Any:
         """1/m."""
         if COUNTED:
-            one, total = cuda.local.array(1, FLOAT), FLOAT(0)
+            total = FLOAT(0)
             for n in range(elements):
-                load_count(one, counts + n * SUM)
-                total += one[0]
+                total += count_of(counts, n)
             return FLOAT(1) / total
         return FLOAT(1) / FLOAT(elements)
 

@@ -13,8 +13,8 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import number_access
 from gradkern.kernels.channels.activation import activation_of, derivative_of
 from gradkern.kernels.channels.streaming_channels import at_once, channel_loader
 from gradkern.kernels.channels.streaming_config import StreamingConfig
@@ -44,8 +44,7 @@ def one_pass(
     NORMALISES, RESIDUAL, BY_Y = config.normalises, "Z" in config.operands, "Y" in config.operands
     VALUES, ADDERS = config.values, config.adders
     ELEMENTS, PER_THREAD, SUMS_PER_THREAD = VECTORS * WIDTH, VECTORS * VALUES, VECTORS * ADDERS
-    ITEM, PARAMETER = config.data_itemsize, ITEMSIZE[config.parameter]
-    VECTOR = WIDTH * ITEM
+    ITEM, VECTOR = config.data_itemsize, WIDTH * config.data_itemsize
     NEXT = THREADS * VECTOR  # bytes from one vector of a thread to its next
     STAGE, SLOTS = config.stage_bytes, config.slots
     RING_BYTES = SLOTS * STAGE
@@ -61,7 +60,7 @@ def one_pass(
     load, store, write_and_round = loader(config), storer(config), rounder(config)
     activate = activation_of(config.activation, config.compute)
     times_derivative = derivative_of(config.activation, config.compute)
-    store_result = i.storer("global", config.parameter, 1, config.native_bfloat16)
+    _, put_result = number_access(config.parameter, config.compute, config.native_bfloat16)
     wait_for_copies = i.wait_for_copies(STAGES - 1)
     divide = divider(config)
     add_over_tile = tile_sums(config) if SUMS and not DIRECT else None
@@ -132,25 +131,16 @@ def one_pass(
         _, _, X, Y, _, dX, dZ = data
         scale_sum, bias_sum = results
         thread, blocks = int32(cuda.threadIdx.x), int32(cuda.gridDim.x)
-        inner_channels, spatial, row, tile, tiles = (
-            PLACE(inner_channels),
-            PLACE(spatial),
-            PLACE(row),
-            PLACE(tile),
-            int32(tiles),
-        )
-        rows_each, rows_over = int32(rows_each), int32(rows_over)
+        inner_channels, spatial, row, tile = PLACE(inner_channels), PLACE(spatial), PLACE(row), PLACE(tile)
+        tiles, rows_each, rows_over = int32(tiles), int32(rows_each), int32(rows_over)
         groups, items, lane_bits = int32(groups), int32(items), int32(lane_bits)
         step = int64(groups) * row * (-ITEM if BACKWARD else ITEM)
         shared = i.shared_memory()
 
         x, d = cuda.local.array(ELEMENTS, FLOAT), cuda.local.array(ELEMENTS, FLOAT)
-        d2, y, z = (
-            cuda.local.array(ELEMENTS, FLOAT),
-            cuda.local.array(ELEMENTS, FLOAT),
-            cuda.local.array(ELEMENTS, FLOAT),
-        )
-        vector, one = cuda.local.array(WIDTH, FLOAT), cuda.local.array(1, FLOAT)
+        d2, y = cuda.local.array(ELEMENTS, FLOAT), cuda.local.array(ELEMENTS, FLOAT)
+        z = cuda.local.array(ELEMENTS, FLOAT)
+        vector = cuda.local.array(WIDTH, FLOAT)
         means, gains = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         biases = cuda.local.array(PER_THREAD, FLOAT)
         shifts, slopes = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
@@ -204,10 +194,8 @@ def one_pass(
                 for j in range(VECTORS):
                     place = PLACE(PLACE(tile_of_row) * tile + (j * THREADS + thread) * WIDTH)
                     run = PLACE(divide(place, spatial))
-                    into, channel = (
-                        PLACE(place - run * spatial),
-                        PLACE(run - divide(run, inner_channels) * inner_channels),
-                    )
+                    into = PLACE(place - run * spatial)
+                    channel = PLACE(run - divide(run, inner_channels) * inner_channels)
                     for e in range(0, VALUES, PARAMETERS):
                         load_channels(means, gains, biases, shifts, slopes, j * VALUES + e, channels_at + channel,
                                       X, parameters, samples, share, epsilon)  # fmt: skip
@@ -271,19 +259,15 @@ def one_pass(
                         for e in range(WIDTH):
                             if thread + j * THREADS < vectors and place + e < count:
                                 channel = place + e
+                                s = j * ADDERS + e % ADDERS
                                 if SCALE_SUM:
-                                    value = times_inverse(
-                                        0, channel, scale_sums[j * ADDERS + e % ADDERS], parameters[3]
-                                    )
-                                    one[0] = value
-                                    store_result(scale_sum + channel * PARAMETER, one)
+                                    value = times_inverse(0, channel, scale_sums[s], parameters[3])
+                                    put_result(scale_sum, channel, value)
                                 if BIAS_SUM:
-                                    one[0] = bias_sums[j * ADDERS + e % ADDERS]
-                                    store_result(bias_sum + channel * PARAMETER, one)
+                                    put_result(bias_sum, channel, bias_sums[s])
                 else:
                     add_over_tile(scale_sums, bias_sums, partial, outer_index, group, tile_of_row, vectors,
-                    inner_channels, spatial,
-                                  tile, tiles, groups, lane_bits, repeats, parts, row_of_sums,
+                                  inner_channels, spatial, tile, tiles, groups, lane_bits, repeats, parts, row_of_sums,
                                   n1, n2, n3, n4, n5)  # fmt: skip
         return taken
 

@@ -15,9 +15,9 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.inverse_root import inverse_root
+from gradkern.cuda.device_code.numbers import number_access
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 
 __all__ = ["sampler", "statistics_of_sums", "statistics_writer"]
@@ -69,22 +69,17 @@ def statistics_writer(config: StreamingConfig) -> Callable[..., None]:
     blocks: writes the outputs with an address. settings: epsilon, momentum, and the factor from the batch's variance to
     the one in the running variance. Of a message: mean, variance and m.
     """
-    THREADS, RUNNING, SUM, MESSAGE = config.threads, ITEMSIZE[config.statistic], config.itemsize, config.message
+    THREADS, MESSAGE = config.threads, config.message
     FLOAT = float64 if config.compute == "float64" else float32
-    load_total = i.loader("global", config.compute, 1)
-    store_saved = i.storer("global", config.compute, 1)
-    load_running = i.loader("global", config.statistic, 1)
-    store_running = i.storer("global", config.statistic, 1, config.native_bfloat16)
+    total, put = number_access(config.compute, config.compute)
+    running, put_running = number_access(config.statistic, config.compute, config.native_bfloat16)
     of_sums = statistics_of_sums(config)
 
     @device_function
     def move(before: int, after: int, channel: int, value: Any, momentum: Any) -> None:
         """Moves a running statistic towards that of the batch."""
-        one = cuda.local.array(1, FLOAT)
         if after != 0:
-            load_running(one, before + channel * RUNNING)
-            one[0] = one[0] * momentum + value * (FLOAT(1) - momentum)
-            store_running(after + channel * RUNNING, one)
+            put_running(after, channel, running(before, channel) * momentum + value * (FLOAT(1) - momentum))
 
     @device_function
     def write_statistics(
@@ -93,27 +88,21 @@ def statistics_writer(config: StreamingConfig) -> Callable[..., None]:
         mean, inverse_std, input_mean, input_variance, running_mean, running_variance = statistics
         second_total, first_total, shift = totals
         epsilon, momentum, correction = settings
-        one, first, second = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
         each = int32((channels + cuda.gridDim.x - 1) // cuda.gridDim.x)  # of a block
         n = int32(cuda.threadIdx.x)
         while n < each:
             channel = int64(cuda.blockIdx.x) * each + n
             if channel < channels:
-                load_total(one, shift + channel * SUM)
-                load_total(first, first_total + channel * SUM)
-                load_total(second, second_total + channel * SUM)
-                of_batch, variance, inverse = of_sums(one[0], first[0], second[0], share, epsilon)
+                K, first = total(shift, channel), total(first_total, channel)
+                of_batch, variance, inverse = of_sums(K, first, total(second_total, channel), share, epsilon)
                 move(input_mean, running_mean, channel, of_batch, momentum)
                 move(input_variance, running_variance, channel, variance * correction, momentum)
-                one[0] = of_batch
                 if mean != 0:
-                    store_saved(mean + channel * SUM, one)
-                one[0] = variance if MESSAGE else inverse
+                    put(mean, channel, of_batch)
                 if inverse_std != 0:
-                    store_saved(inverse_std + channel * SUM, one)
+                    put(inverse_std, channel, variance if MESSAGE else inverse)
             n = int32(n + THREADS)
         if MESSAGE and cuda.blockIdx.x == 0 and cuda.threadIdx.x == 0:
-            one[0] = FLOAT(elements)
-            store_saved(inverse_std + channels * SUM, one)
+            put(inverse_std, channels, FLOAT(elements))
 
     return write_statistics

@@ -16,6 +16,7 @@ from helpers.terms import terms
 from helpers.tolerance import assert_close, assert_within_terms
 
 from gradkern.call import Call
+from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import KernelConfig
 from gradkern.ops.group_norm.cuda import plan as planning
@@ -111,7 +112,7 @@ def run(
     pairs = frozenset({(in_place, next(iter(write)))} if in_place else ())
     plan = planning.plan(Call(operator, given, wanted, attributes, sizes, pairs, "cuda:0", Policy()))
     buffer = Guarded((max(1, plan.scratch),), np.uint8)
-    monkeypatch.setattr(planning, "scratch", lambda *_: (0, buffer.address))
+    monkeypatch.setattr(launches_plan, "scratch", lambda *_: (0, buffer.address))
     plan(tuple(each.address for each in read.values()), tuple(each.address for each in write.values()), 0)
     for each in (*read.values(), *write.values()):
         each.memory.check()

@@ -17,8 +17,8 @@ from numba import cuda
 from numba.cuda import float32, float64, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import number_access
 
 __all__ = ["ARGUMENTS", "build"]
 
@@ -30,36 +30,28 @@ ARGUMENTS = (  # addresses, then numbers; momentum as the bits of a float64
 
 def build(dtype: str, running: str, epsilon: float, outputs: tuple[str, ...]) -> Callable[..., None]:
     """The kernel of ARGUMENTS, each an int64. running: the type of the running statistics."""
-    ITEM, EPSILON = ITEMSIZE[dtype], epsilon
+    EPSILON = epsilon
     WHOLE, SAMPLE = "statistics" in outputs, "sample_statistics" in outputs
-    MEAN, VARIANCE, RUNNING = "running_mean" in outputs, "running_var" in outputs, ITEMSIZE[running]
+    MEAN, VARIANCE = "running_mean" in outputs, "running_var" in outputs
     FLOAT = float64 if dtype == "float64" else float32
     RUNNING_FLOAT = float64 if running == "float64" else float32
-    load_running = i.loader("global", running, 1)
-    store_running = i.storer("global", running, 1, False)
+    running_number, put_running = number_access(running, running, False)
+    given, put_given = number_access(dtype, dtype)
     of_bits = i.float_of_bits("float64")
-    load = i.loader("global", dtype, 1)
-    store = i.storer("global", dtype, 1, False)
 
     @device_function
     def number(address: int, place: int) -> float:
-        one = cuda.local.array(1, FLOAT)
-        load(one, address + place * ITEM)
-        return float64(one[0])
+        return float64(given(address, place))
 
     @device_function
     def put(address: int, place: int, value: float) -> None:
-        one = cuda.local.array(1, FLOAT)
-        one[0] = FLOAT(value)
-        store(address + place * ITEM, one)
+        put_given(address, place, FLOAT(value))
 
     @device_function
     def move(before: int, after: int, channel: int, value: float, momentum: float) -> None:
         """Moves a running statistic towards that of the batch."""
-        one = cuda.local.array(1, RUNNING_FLOAT)
-        load_running(one, before + channel * RUNNING)
-        one[0] = RUNNING_FLOAT(float64(one[0]) * momentum + value * (1 - momentum))
-        store_running(after + channel * RUNNING, one)
+        moved = float64(running_number(before, channel)) * momentum + value * (1 - momentum)
+        put_running(after, channel, RUNNING_FLOAT(moved))
 
     def kernel(
         part_statistics: int, input_mean: int, input_var: int, statistics: int, sample_statistics: int,

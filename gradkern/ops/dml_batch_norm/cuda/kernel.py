@@ -17,6 +17,7 @@ from numba.cuda import float32, float64, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import number_access
 from gradkern.kernels.channels.inverse_std import inverse_std
 from gradkern.kernels.channels.tiles_kernel import tiles_kernel
 from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
@@ -28,7 +29,8 @@ def build(config: DmlBatchNormConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
     COUNT, PARAMETER = config.parameters_at_once, ITEMSIZE[config.parameter]
     FLOAT = float64 if config.compute == "float64" else float32
-    load, load_one = (i.loader("global", config.parameter, count) for count in (COUNT, 1))
+    load = i.loader("global", config.parameter, COUNT)
+    number, _ = number_access(config.parameter, config.compute)
     inverse = inverse_std(config.compute, config.epsilon)
 
     @device_function
@@ -50,10 +52,6 @@ def build(config: DmlBatchNormConfig) -> Callable[..., None]:
 
     @device_function
     def finish(part: int, channel: int, value: Any, variance: int) -> Any:
-        one = cuda.local.array(1, FLOAT)
-        if part == 0:
-            load_one(one, variance + int64(channel) * PARAMETER)
-            value = value * inverse(one[0])
-        return value
+        return value * inverse(number(variance, channel)) if part == 0 else value
 
     return tiles_kernel(config, load_channels, element, finish)

@@ -21,8 +21,8 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import number_access
 from gradkern.kernels.channels.inverse_std import inverse_std
 from gradkern.ops.dml_batch_norm.cuda.planes_config import PlanesConfig
 
@@ -36,21 +36,18 @@ def build(config: PlanesConfig) -> Callable[..., None]:
     WIDTH, UNROLL, WARPS, BY_BLOCK = config.width, config.unroll, config.warps, config.by_block
     TILE, TILES, PIECE = config.tile, config.warps * config.tile, config.piece
     BIAS_SUM = "bias_sum" in config.outputs
-    ITEM, PARAMETER, SUM = ITEMSIZE[config.data], ITEMSIZE[config.parameter], config.itemsize
-    VECTOR = WIDTH * ITEM
+    ITEM, VECTOR, SUM = config.data_itemsize, WIDTH * config.data_itemsize, config.itemsize
     WORDS = max(1, VECTOR // 4)
     HELD, SUMS_AT, IN_FLIGHT, IN_FLIGHT_2 = UNROLL * WORDS, config.sums_at, _IN_FLIGHT, 2 * _IN_FLIGHT
     FLOAT = float64 if config.compute == "float64" else float32
 
     load = i.word_loader("global", VECTOR)
     unpack = i.unpacker(config.data, WIDTH)
-    load_one = i.loader("global", config.data, 1)
-    load_parameter = i.loader("global", config.parameter, 1)
     store = i.storer("global", config.data, WIDTH, config.native_bfloat16)
-    store_one = i.storer("global", config.data, 1, config.native_bfloat16)
-    store_result = i.storer("global", config.parameter, 1, config.native_bfloat16)
+    number, put_number = number_access(config.data, config.compute, config.native_bfloat16)
+    parameter, put_parameter = number_access(config.parameter, config.compute, config.native_bfloat16)
+    _, put_partial = number_access(config.compute, config.compute)
     store_partial = i.storer("global", config.compute, 4, evict_last=config.native_bfloat16)
-    store_partial_one = i.storer("global", config.compute, 1)
     load_partial = i.loader("global", config.compute, 2)
     store_4, load_sum = i.storer("shared", config.compute, 4), i.loader("shared", config.compute, 1)
     shuffle_xor = i.shuffle_xor_double if config.compute == "float64" else i.shuffle_xor
@@ -74,12 +71,11 @@ def build(config: PlanesConfig) -> Callable[..., None]:
     @device_function
     def load_channels(values: Any, plane: int, channels: int, dividing: Any, addresses: Any) -> None:
         """Mean, scale and variance of the channels of this plane and of the next."""
-        one, (multiplier, shift) = cuda.local.array(1, FLOAT), dividing
+        multiplier, shift = dividing
         channel = int32(plane - i.divided(plane, multiplier, shift) * channels)
         for n in range(2):
             for each in range(3):
-                load_parameter(one, addresses[each] + int64(channel) * PARAMETER)
-                values[3 * n + each] = one[0]
+                values[3 * n + each] = parameter(addresses[each], channel)
             channel = int32(channel + 1) if channel + 1 < channels else int32(0)
 
     @device_function
@@ -148,10 +144,9 @@ def build(config: PlanesConfig) -> Callable[..., None]:
 
     @device_function
     def leave_sums_of_warps(shared: int, turn: int, partial: int, piece: int) -> None:
-        thread, one = int32(cuda.threadIdx.x), cuda.local.array(1, FLOAT)
+        thread = int32(cuda.threadIdx.x)
         if thread < 4 and piece >= 0:
-            one[0] = sum_of_warps(shared, int32(turn * WARPS), WARPS, thread)
-            store_partial_one(partial + (int64(piece) * 4 + thread) * SUM, one)
+            put_partial(partial, int64(piece) * 4 + thread, sum_of_warps(shared, int32(turn * WARPS), WARPS, thread))
 
     @device_function
     def add_pieces_of_channels(
@@ -164,7 +159,7 @@ def build(config: PlanesConfig) -> Callable[..., None]:
         member = int32(thread - own_team * team * 32)
         most = int32((length + (PIECE - 1)) // PIECE + 1)  # pieces of a plane
         items = int32(images * most)
-        one, pair, sums = cuda.local.array(1, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(4, FLOAT)
+        pair, sums = cuda.local.array(2, FLOAT), cuda.local.array(4, FLOAT)
         loaded = cuda.local.array(IN_FLIGHT_2, FLOAT)
         base = int32(cuda.blockIdx.x * teams)
         while base < channels:
@@ -193,13 +188,10 @@ def build(config: PlanesConfig) -> Callable[..., None]:
                 store_4(shared + SUMS_AT + warp * (4 * SUM), sums)
             wait_for_block()
             if member == 0 and channel < channels:
-                at_channel = int64(channel) * PARAMETER
-                load_parameter(one, variance + at_channel)
-                one[0] = sum_of_warps(shared, warp, team, int32(0)) * inverse(one[0])
-                store_result(scale_sum + at_channel, one)
+                r = inverse(parameter(variance, channel))
+                put_parameter(scale_sum, channel, sum_of_warps(shared, warp, team, int32(0)) * r)
                 if BIAS_SUM:
-                    one[0] = sum_of_warps(shared, warp, team, int32(1))
-                    store_result(bias_sum + at_channel, one)
+                    put_parameter(bias_sum, channel, sum_of_warps(shared, warp, team, int32(1)))
             wait_for_block()
             base = int32(base + cuda.gridDim.x * teams)
 
@@ -222,7 +214,6 @@ def build(config: PlanesConfig) -> Callable[..., None]:
         x, d = cuda.local.array(HELD, int32), cuda.local.array(HELD, int32)
         values, sums = cuda.local.array(6, FLOAT), cuda.local.array(4, FLOAT)
         means, gains = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
-        one, other = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
 
         turn = int32(0)  # alternates between two buffers of exchanges: one barrier is enough
         piece_before = int32(-1)
@@ -249,10 +240,8 @@ def build(config: PlanesConfig) -> Callable[..., None]:
                 whole_tile(x, d, dX, first, first < end, count, lane, means, gains, sums)
             at = int32(vectors * WIDTH + lane)
             if first <= vectors * WIDTH < first + TILE and at < count:  # the last elements, fewer than a vector
-                load_one(one, X + int64(at) * ITEM)
-                load_one(other, D + int64(at) * ITEM)
-                other[0] = element(one[0], other[0], at < end, means, gains, sums)
-                store_one(dX + int64(at) * ITEM, other)
+                one, other = number(X, at), number(D, at)
+                put_number(dX, at, element(one, other, at < end, means, gains, sums))
 
             if thread == 0:
                 i.store_word(shared + 4 * turn, int32((cuda.gridDim.x + ticket) * TILES))

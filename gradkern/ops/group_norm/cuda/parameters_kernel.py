@@ -14,9 +14,10 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import number_access
 from gradkern.ops.group_norm.cuda.config import BARRIER, GroupNormConfig
 from gradkern.ops.group_norm.cuda.group_totals import shared_access
-from gradkern.ops.group_norm.cuda.numbers import number_access, parameters_of
+from gradkern.ops.group_norm.cuda.numbers import parameters_of
 
 __all__ = ["build"]
 
