@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gradkern.cuda.device_code.columns import ByElementType, reciprocal
+from gradkern.cuda.numbers_plan import bits_of
 from gradkern.kernels.separable.axis_map import Adaptive, AxisMap, Resampling, Windows
 from gradkern.kernels.separable.layout import ITEMS
 
 __all__ = [
     "AXIS",
-    "LAST_ARGUMENTS",
     "LINES",
     "LINES_ARGUMENTS",
     "ROWS",
+    "SPATIAL_ARGUMENTS",
     "Kind",
     "LastConfig",
     "LinesConfig",
     "axis_numbers",
+    "axis_values",
     "identity",
     "kind_of",
 ]
@@ -32,7 +33,7 @@ LINES = 32768
 """Bytes of shared memory for lines."""
 _MOST_INVERSE = 1e30  # outputs from input to input; of more, as of 0, a thread asks every output
 _AXES = tuple(f"axis{axis}_{number}" for axis in range(3) for number in range(AXIS))
-LAST_ARGUMENTS = ("dY", "dX", "unused", *ITEMS, "channels", *_AXES)
+SPATIAL_ARGUMENTS = ("first", "second", "third", *ITEMS, "channels", "plane_step", *_AXES)  # see spatial_kernel
 LINES_ARGUMENTS = (
     "dY", "dX", "unused", "rows", "groups", "tiles", "tiles_m", "tiles_s", "across", "across_m", "across_s", "span",
     "vectors", "vectors_m", "vectors_s", "size0_m", "size0_s", "size1_m", "size1_s", *_AXES,
@@ -87,15 +88,15 @@ def axis_numbers(axis: AxisMap, compute: str) -> tuple[int, ...]:
             inverse = axis.divisor / axis.step if axis.step else 0.0
             inverse = inverse if abs(inverse) < _MOST_INVERSE else 0.0
             kind = "float32" if axis.mode == "nearest" else compute
-            numbers = [_bits(each, kind) for each in (axis.shift, axis.step, axis.divisor, axis.offset)]
-            of_range = [_bits(each, "float32") for each in (axis.shift, axis.offset, inverse)]
+            numbers = [bits_of(each, kind) for each in (axis.shift, axis.step, axis.divisor, axis.offset)]
+            of_range = [bits_of(each, "float32") for each in (axis.shift, axis.offset, inverse)]
             more = (*numbers, *of_range, 0)
     return (*sizes, *more)
 
 
-def _bits(value: float, compute: str) -> int:
-    code, whole = ("d", "q") if compute == "float64" else ("f", "i")
-    return struct.unpack(whole, struct.pack(code, value))[0]
+def axis_values(found: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """The arguments of three axes with these numbers."""
+    return {f"axis{axis}_{number}": found[axis][number] for axis in range(3) for number in range(AXIS)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.separable.config import ROWS, LastConfig, LinesConfig
-from gradkern.kernels.separable.positions import items
+from gradkern.kernels.separable.positions import items, spatial_kernel
 from gradkern.kernels.separable.weights import weights
 
 __all__ = ["last_kernel", "lines_kernel"]
 
 
 def last_kernel(config: LastConfig) -> Callable[..., None]:
-    """The kernel, as a function that Numba compiles with every argument (LAST_ARGUMENTS) an int64."""
+    """The kernel, as a function that Numba compiles with every argument (SPATIAL_ARGUMENTS) an int64."""
     LANES, ITEM = config.lanes, ITEMSIZE[config.data]
     FLOAT = float64 if config.compute == "float64" else float32
     own = items(config.threads, LANES, True)
@@ -33,7 +33,9 @@ def last_kernel(config: LastConfig) -> Callable[..., None]:
     store = i.storer("global", config.data, LANES, config.native_bfloat16)
 
     @device_function
-    def gradient(dY: int, dX: int, numbers: Any, channels: int, a: Any, b: Any, c: Any) -> None:
+    def gradient(
+        dY: int, dX: int, _third: int, numbers: Any, channels: int, _step: int, a: Any, b: Any, c: Any
+    ) -> None:
         image, x0, x1, x2, channel = own(numbers, a[0], b[0])
         if image < numbers[5]:
             sums, d = cuda.local.array(LANES, FLOAT), cuda.local.array(LANES, FLOAT)
@@ -59,21 +61,7 @@ def last_kernel(config: LastConfig) -> Callable[..., None]:
             place = int32(int32(x0 * int32(b[0]) + x1) * int32(c[0]) + x2)
             store(i.row_address(to, place, step), sums)
 
-    def kernel(
-        dY: int, dX: int, _unused: int,
-        n0: int, n1: int, n2: int, n3: int, n4: int, n5: int, n6: int, n7: int,
-        n8: int, n9: int, n10: int, n11: int, n12: int, n13: int, n14: int, n15: int, channels: int,
-        a0: int, a1: int, a2: int, a3: int, a4: int, a5: int, a6: int, a7: int, a8: int, a9: int,
-        b0: int, b1: int, b2: int, b3: int, b4: int, b5: int, b6: int, b7: int, b8: int, b9: int,
-        c0: int, c1: int, c2: int, c3: int, c4: int, c5: int, c6: int, c7: int, c8: int, c9: int,
-    ) -> None:  # fmt: skip
-        gradient(
-            dY, dX, (n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15), channels,
-            (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9), (b0, b1, b2, b3, b4, b5, b6, b7, b8, b9),
-            (c0, c1, c2, c3, c4, c5, c6, c7, c8, c9),
-        )  # fmt: skip
-
-    return kernel
+    return spatial_kernel(gradient)
 
 
 def lines_kernel(config: LinesConfig) -> Callable[..., None]:

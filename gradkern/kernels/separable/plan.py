@@ -12,14 +12,14 @@ from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import AxisMap, reach, simplified
 from gradkern.kernels.separable.config import (
-    AXIS,
-    LAST_ARGUMENTS,
     LINES,
     LINES_ARGUMENTS,
     ROWS,
+    SPATIAL_ARGUMENTS,
     LastConfig,
     LinesConfig,
     axis_numbers,
+    axis_values,
     identity,
     kind_of,
 )
@@ -47,17 +47,12 @@ def separable_plan(call: Call, maps: Sequence[AxisMap]) -> LaunchPlan | EmptyPla
     return make(call, device, layout, maps)
 
 
-def _axes(maps: Sequence[AxisMap], compute: str) -> dict[str, int]:
-    found = [axis_numbers(each, compute) for each in maps]
-    return {f"axis{axis}_{number}": found[axis][number] for axis in range(3) for number in range(AXIS)}
-
-
 def _last(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) -> LaunchPlan:
     dX = call.outputs["dX"]
     config = LastConfig(kind_of(maps), dX.dtype.name, layout.lanes, device.capability >= (8, 0))
     numbers, grid = layout.numbers(dX.shape, config.threads)
-    numbers |= {"channels": dX.shape[1], **_axes(maps, config.compute)}
-    return _launched(call, device, "last_kernel", config, LAST_ARGUMENTS, numbers, grid)
+    numbers |= {"channels": dX.shape[1], **axis_values([axis_numbers(each, config.compute) for each in maps])}
+    return _launched(call, device, "last_kernel", config, SPATIAL_ARGUMENTS, numbers, grid)
 
 
 def _lines(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) -> LaunchPlan:
@@ -77,7 +72,8 @@ def _lines(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) 
     if max(grid, rows + groups * ROWS, step) > _MOST:
         raise Refusal(f"{rows} rows of dX are too many, or those of dY, of {outs[2]} elements, too long")
     numbers = with_reciprocals(tiles=tiles, across=across, vectors=line // width, size0=sizes[0], size1=sizes[1])
-    numbers |= {"rows": rows, "groups": groups, "span": line, **_axes(maps, config.compute)}
+    numbers |= {"rows": rows, "groups": groups, "span": line}
+    numbers |= axis_values([axis_numbers(each, config.compute) for each in maps])
     return _launched(call, device, "lines_kernel", config, LINES_ARGUMENTS, numbers, grid)
 
 
@@ -109,5 +105,5 @@ def _launched(
         blocks_per_processor=config.blocks_per_processor,
         shared_bytes=config.shared_bytes,
     )
-    given = [name if name in ("dY", "dX") else "unused" for name in (*call.inputs, *call.outputs)]
+    given = [{"dY": arguments[0], "dX": arguments[1]}.get(name, arguments[2]) for name in (*call.inputs, *call.outputs)]
     return LaunchPlan(f"{words}_{config.name}", Launch(kernel, grid, config.threads, *named(arguments, numbers, given)))

@@ -1,4 +1,4 @@
-"""Which elements of an array of N, C and three spatial axes a thread has."""
+"""Kernels of arrays of N, C and three spatial axes, and which elements a thread has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,30 @@ from numba.cuda import int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["items"]
+__all__ = ["items", "spatial_kernel"]
+
+
+def spatial_kernel(body: Callable[..., None]) -> Callable[..., None]:
+    """The kernel of SPATIAL_ARGUMENTS, as a function that Numba compiles with each an int64, with the device function
+    body(first, second, third, ITEMS, channels, plane_step, a, b, c); a, b, c: the numbers of each axis.
+    """
+
+    def kernel(
+        first: int, second: int, third: int,
+        n0: int, n1: int, n2: int, n3: int, n4: int, n5: int, n6: int, n7: int,
+        n8: int, n9: int, n10: int, n11: int, n12: int, n13: int, n14: int, n15: int,
+        channels: int, plane_step: int,
+        a0: int, a1: int, a2: int, a3: int, a4: int, a5: int, a6: int, a7: int, a8: int, a9: int,
+        b0: int, b1: int, b2: int, b3: int, b4: int, b5: int, b6: int, b7: int, b8: int, b9: int,
+        c0: int, c1: int, c2: int, c3: int, c4: int, c5: int, c6: int, c7: int, c8: int, c9: int,
+    ) -> None:  # fmt: skip
+        body(
+            first, second, third, (n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15),
+            channels, plane_step, (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9), (b0, b1, b2, b3, b4, b5, b6, b7, b8, b9),
+            (c0, c1, c2, c3, c4, c5, c6, c7, c8, c9),
+        )  # fmt: skip
+
+    return kernel
 
 
 def items(threads: int, lanes: int, last: bool) -> Callable[..., Any]:

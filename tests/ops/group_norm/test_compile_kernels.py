@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
 
-from gradkern.call import Call, Tensor
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.contract.samples import strides_in_order
 from gradkern.policy import Policy
 
@@ -66,3 +66,12 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: Kind, capability: tu
         if not {"groups", "parameters"} & {*spec.name.split("_")} and shape != SHAPES[2][0]:
             whole = "cp.async.cg.shared.global" if "_whole_" in spec.name else "ld.global.v"
             assert whole in compiled.ptx
+
+
+def test_data_at_no_multiple_of_its_element_is_refused() -> None:
+    X = Tensor(np.dtype(f), (4, 8, 3, 3), strides_in_order((4, 8, 3, 3), 4, "C"), 2)
+    attributes = {"activation": "none", "activation_alpha": 0.01, "epsilon": 1e-5}
+    axes = {"N": 4, "C": 8, "spatial": (3, 3), "G": 4}
+    call = Call("GroupNormalization", {"X": X}, {"Y": X}, attributes, axes, frozenset(), "cuda:0", Policy())
+    with dry_run(DryRunDevice(0, (9, 0), 132, SHARED_MEMORY[9, 0])), pytest.raises(Refusal, match="end to end"):
+        plan(call)

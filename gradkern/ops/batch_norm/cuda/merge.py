@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
-
 from gradkern.call import Call
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
+from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import device_of, require_flat
 from gradkern.ops.batch_norm.cuda.merge_kernel import ARGUMENTS
 
@@ -34,7 +33,7 @@ def plan(call: Call) -> LaunchPlan:
         threads=_THREADS,
     )
     channels = numbers // 2
-    momentum = struct.unpack("<q", struct.pack("<d", call.attributes["momentum"]))[0]
+    momentum = bits_of(call.attributes["momentum"], "float64")
     values = {"parts": parts, "channels": channels, "momentum": momentum}
     grid = channels // _THREADS + 1
     return LaunchPlan("merge", Launch(kernel, grid, _THREADS, *named(ARGUMENTS, values, [*call.inputs, *call.outputs])))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from gradkern.call import Refusal, Tensor
+from gradkern.strides import is_dense
 
 __all__ = ["Layout", "layout_of"]
 
@@ -48,7 +49,7 @@ def layout_of(tensors: Mapping[str, Tensor], channels_last: bool) -> Layout:
     others = [n for n in range(1, len(first.shape)) if n != axis]
     orders = {False: [0, axis, *others], True: [0, *others, axis]}
     for lines in (positions == 1, True, False):  # a channel of one position has no plane
-        if all(_is_dense(each, orders[lines]) for each in tensors.values()):
+        if all(is_dense(each, orders[lines]) for each in tensors.values()):
             run = channels if lines else positions
             width = min(
                 _VECTOR // first.dtype.itemsize, *(each.alignment // each.dtype.itemsize for each in tensors.values())
@@ -57,12 +58,3 @@ def layout_of(tensors: Mapping[str, Tensor], channels_last: bool) -> Layout:
                 width //= 2
             return Layout(lines, samples, channels, positions, width)
     raise Refusal(f"{names}: neither the positions of every channel nor the channels of every position lie end to end")
-
-
-def _is_dense(tensor: Tensor, order: list[int]) -> bool:
-    expected = tensor.dtype.itemsize
-    for axis in reversed(order):
-        if tensor.shape[axis] > 1 and tensor.strides[axis] != expected:
-            return False
-        expected *= tensor.shape[axis]
-    return True

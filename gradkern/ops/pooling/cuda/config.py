@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradkern.cuda.device_code.columns import ByElementType
-from gradkern.kernels.separable.layout import ITEMS
 
-__all__ = ["ARGUMENTS", "MaxPoolConfig"]
-
-_OF_AXIS = ("size", "out", "kernel", "stride", "stride_m", "stride_s", "dilation", "dilation_m", "dilation_s", "begin")
-ARGUMENTS = (
-    "data", "indices", "result", *ITEMS, "channels", "plane_step",
-    *(f"{name}{axis}" for axis in range(3) for name in _OF_AXIS),
-)  # fmt: skip
+__all__ = ["MaxPoolConfig"]
 
 
 @dataclass(frozen=True, slots=True)

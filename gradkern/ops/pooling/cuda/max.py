@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from gradkern.call import Call, Refusal
+from gradkern.cuda.device_code.columns import reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import Windows, reach
-from gradkern.kernels.separable.layout import Layout, with_reciprocals
-from gradkern.ops.pooling.cuda.config import ARGUMENTS, MaxPoolConfig
+from gradkern.kernels.separable.config import SPATIAL_ARGUMENTS, axis_numbers, axis_values
+from gradkern.kernels.separable.layout import Layout
+from gradkern.ops.pooling.cuda.config import MaxPoolConfig
 from gradkern.ops.pooling.windows import PoolWindows
 
 __all__ = ["plan"]
 
-_PLACES = {"dY": "data", "X": "data", "Indices": "indices", "dX": "result", "Y": "result"}
+_PLACES = {"dY": "first", "X": "first", "Indices": "second", "dX": "third", "Y": "third"}
 
 
 def plan(call: Call) -> LaunchPlan | EmptyPlan:
@@ -38,7 +39,8 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     local = indices is not None and indices.dtype.itemsize == 1
     in_tensor = not local and call.attributes["index_base"] == "tensor"
     inputs, outputs = prod(windows.inputs), prod(windows.outputs)
-    along = [Windows(size, out, kernel, *more) for size, kernel, out, *more in zip(*_axes(windows), strict=True)]
+    sizes = windows.inputs, windows.outputs, windows.kernel, windows.strides, windows.dilations, windows.begins
+    along = [Windows(*each) for each in zip(*sizes, strict=True)]
     if max(inputs, outputs, *map(reach, along)) >= 1 << 31:
         raise Refusal(f"a plane of {inputs} elements, of {outputs} outputs, or its windows, are too large")
     config = MaxPoolConfig(
@@ -53,10 +55,7 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
         device.capability >= (8, 0),
     )
     numbers, grid = layout.numbers(shape, config.threads)
-    for axis, (size, kernel, out, stride, dilation, begin) in enumerate(zip(*_axes(windows), strict=True)):
-        of_axis: dict[str, Any] = {"size": size, "out": out, "kernel": kernel, "begin": begin}
-        of_axis |= with_reciprocals(stride=stride, dilation=dilation)
-        numbers |= {f"{name}{axis}": value for name, value in of_axis.items()}
+    numbers |= axis_values([(*axis_numbers(each, config.compute)[:8], *reciprocal(each.dilation)) for each in along])
     numbers |= {"channels": shape[1] if layout.last else 1, "plane_step": inputs if in_tensor else 0}
     words = operator_words(call.operator)
     kernel = kernel_of(
@@ -64,20 +63,9 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
         "gradkern.ops.pooling.cuda.max_kernel:build",
         config,
         name=kernel_name(words, config.data, config.name),
-        arguments=len(ARGUMENTS),
+        arguments=len(SPATIAL_ARGUMENTS),
         threads=config.threads,
     )
     given = [_PLACES[name] for name in tensors]
-    launch = Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given))
+    launch = Launch(kernel, grid, config.threads, *named(SPATIAL_ARGUMENTS, numbers, given))
     return LaunchPlan(f"{words}_{config.name}", launch)
-
-
-def _axes(windows: PoolWindows) -> tuple[tuple[int, ...], ...]:
-    return (
-        windows.inputs,
-        windows.kernel,
-        windows.outputs,
-        windows.strides,
-        windows.dilations,
-        windows.begins,
-    )

@@ -16,55 +16,28 @@ from numba.cuda import float32, float64, int32
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.separable.positions import items
+from gradkern.kernels.separable.config import Kind
+from gradkern.kernels.separable.positions import items, spatial_kernel
+from gradkern.kernels.separable.weights import weights
 from gradkern.ops.pooling.cuda.config import MaxPoolConfig
 
 __all__ = ["build"]
 
 
 def build(config: MaxPoolConfig) -> Callable[..., None]:
-    """The kernel of a config, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""
-    body = _gradient(config) if config.operator == "MaxPoolGrad" else _forward(config)
-
-    def kernel(
-        data: int, indices: int, result: int,
-        n0: int, n1: int, n2: int, n3: int, n4: int, n5: int, n6: int, n7: int,
-        n8: int, n9: int, n10: int, n11: int, n12: int, n13: int, n14: int, n15: int,
-        channels: int, plane_step: int,
-        a0: int, a1: int, a2: int, a3: int, a4: int, a5: int, a6: int, a7: int, a8: int, a9: int,
-        b0: int, b1: int, b2: int, b3: int, b4: int, b5: int, b6: int, b7: int, b8: int, b9: int,
-        c0: int, c1: int, c2: int, c3: int, c4: int, c5: int, c6: int, c7: int, c8: int, c9: int,
-    ) -> None:  # fmt: skip
-        body(
-            data, indices, result, (n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15),
-            channels, plane_step, (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9), (b0, b1, b2, b3, b4, b5, b6, b7, b8, b9),
-            (c0, c1, c2, c3, c4, c5, c6, c7, c8, c9),
-        )  # fmt: skip
-
-    return kernel
-
-
-@device_function
-def _first(x: int, a: Any) -> int:
-    """The first window that may hold x; a: an axis."""
-    t = int32(x + int32(a[9]) - (int32(a[2]) - 1) * int32(a[6]))
-    return i.divided(int32(max(t, 0) + int32(a[3]) - 1), int32(a[4]), int32(a[5]))
-
-
-@device_function
-def _last(x: int, a: Any) -> int:
-    return int32(min(i.divided(int32(x + int32(a[9])), int32(a[4]), int32(a[5])), int32(a[1]) - 1))
+    """The kernel of a config, as a function that Numba compiles with every argument (SPATIAL_ARGUMENTS) an int64."""
+    return spatial_kernel(_gradient(config) if config.operator == "MaxPoolGrad" else _forward(config))
 
 
 def _tap(dilated: bool) -> Callable[..., Any]:
-    """tap(x, o, a): which element of window o x is; -1 if none."""
+    """tap(x, o, a): which element of window o x is; -1 if none. a: an axis, with reciprocals of its dilation last."""
     DILATED = dilated
 
     @device_function
     def tap(x: int, o: int, a: Any) -> int:
-        t = int32(x + int32(a[9]) - o * int32(a[3]))
+        t = int32(x + int32(a[7]) - o * int32(a[3]))
         if DILATED and t >= 0:
-            whole = i.divided(t, int32(a[7]), int32(a[8]))
+            whole = i.divided(t, int32(a[8]), int32(a[9]))
             t = int32(-1) if int32(whole * int32(a[6])) != t else whole
         if t >= int32(a[2]) or t < 0:
             t = int32(-1)
@@ -99,6 +72,7 @@ def _gradient(config: MaxPoolConfig) -> Callable[..., None]:
     CHANNELS = LANES if LAST else 1
     WORDS, INDEX = (max(1, CHANNELS // 4) if LOCAL else 2 * CHANNELS), (1 if LOCAL else 8)
     own, tap = items(config.threads, LANES, LAST), _tap(config.dilated)
+    first, last, _ = weights(Kind("windows"), config.compute)
     load_indices, load = _index_loader(config, CHANNELS), i.loader("global", config.data, CHANNELS)
     store = i.storer("global", config.data, LANES, config.native_bfloat16)
 
@@ -118,13 +92,13 @@ def _gradient(config: MaxPoolConfig) -> Callable[..., None]:
             step = int32(channels)
             start = image * a[1] * b[1] * c[1] * channels + channel
             at, at_index = dY + start * ITEM, indices + start * INDEX
-            last2 = _last(int32(x2 + (1 if LAST else LANES) - 1), c)
-            for o0 in range(_first(x0, a), _last(x0, a) + 1):
+            last2 = last(int32(x2 + (1 if LAST else LANES) - 1), c)
+            for o0 in range(first(x0, a), last(x0, a) + 1):
                 tap0 = tap(x0, int32(o0), a)
-                for o1 in range(_first(x1, b), _last(x1, b) + 1):
+                for o1 in range(first(x1, b), last(x1, b) + 1):
                     tap1 = tap(x1, int32(o1), b)
                     line = int32(int32(o0 * int32(b[1]) + o1) * int32(c[1]))
-                    for o2 in range(_first(x2, c), last2 + 1):
+                    for o2 in range(first(x2, c), last2 + 1):
                         o = int32(line + o2)
                         load(d, i.row_address(at, o, int32(step * ITEM)))
                         load_indices(found, words, i.row_address(at_index, o, int32(step * INDEX)))
@@ -169,13 +143,13 @@ def _forward(config: MaxPoolConfig) -> Callable[..., None]:
             step = int32(channels)
             at = X + (image * a[0] * b[0] * c[0] * channels + channel) * ITEM
             for t0 in range(int32(a[2])):
-                x0 = int32(o0 * int32(a[3]) + t0 * int32(a[6]) - int32(a[9]))
+                x0 = int32(o0 * int32(a[3]) + t0 * int32(a[6]) - int32(a[7]))
                 if x0 >= 0 and x0 < int32(a[0]):
                     for t1 in range(int32(b[2])):
-                        x1 = int32(o1 * int32(b[3]) + t1 * int32(b[6]) - int32(b[9]))
+                        x1 = int32(o1 * int32(b[3]) + t1 * int32(b[6]) - int32(b[7]))
                         if x1 >= 0 and x1 < int32(b[0]):
                             for t2 in range(int32(c[2])):
-                                x2 = int32(o2 * int32(c[3]) + t2 * int32(c[6]) - int32(c[9]))
+                                x2 = int32(o2 * int32(c[3]) + t2 * int32(c[6]) - int32(c[7]))
                                 if x2 >= 0 and x2 < int32(c[0]):
                                     place = int32(int32(x0 * int32(b[0]) + x1) * int32(c[0]) + x2)
                                     load(x, i.row_address(at, place, int32(step * ITEM)))
