@@ -49,7 +49,7 @@ def guard_of(values: tuple[Any, ...], keys: tuple[Any, ...] | None = None) -> Gu
 
     keys   what `of_tensors` has read of them: tensors that another thread has changed since have no guard
     """
-    guards = _guards() if "torch" in sys.modules else None
+    guards = tensor_guards() if "torch" in sys.modules else None
     if guards is None or len(set(map(id, values))) < len(values):  # one tensor given twice fits no guard
         return None
     torch = sys.modules["torch"]
@@ -123,8 +123,8 @@ def _plain(torch: Any) -> tuple[type, ...]:
 
 
 @cache
-def _guards() -> Any:
-    """PyTorch's TensorGuards, if it exists and passes the check."""
+def tensor_guards() -> Any:
+    """PyTorch's TensorGuards; None where it does not exist, or does not behave as in the versions it was tried with."""
     torch = sys.modules["torch"]
     version, first, last = ([int(n) for n in re.findall(r"\d+", each)[:2]] for each in (torch.__version__, *_TRIED))
     if not first <= version <= last:
@@ -147,8 +147,3 @@ def _guards() -> Any:
     except Exception:
         return None
     return guards if right else None
-
-
-def tensor_guards() -> Any:
-    """PyTorch's TensorGuards; None where it does not exist, or does not behave as in the versions it was tried with."""
-    return _guards()

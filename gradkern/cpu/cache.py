@@ -11,15 +11,10 @@ from pathlib import Path
 
 from gradkern.system import cache_files
 
-__all__ = ["folder", "read", "write"]
+__all__ = ["read", "write"]
 
 _MAGIC = b"gradkern cpu 1\n"
 _MOST = 2048  # files, including those of other versions
-
-
-def folder() -> Path:
-    """The folder of cached kernels."""
-    return cache_files.folder("cpu")
 
 
 def read(path: Path) -> bytes:

@@ -114,7 +114,7 @@ class Kernel:
         parts = [self.name, str(arguments), text, _versions(), _settings(), *target()]
         readable = re.sub(r"\W+", "_", self.function.__qualname__).strip("_")
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-        return cache.folder() / f"{readable}-{digest}.kernel"
+        return cache_files.path_of("cpu", f"{readable}-{digest}")
 
     def _load_or_compile(self, arguments: tuple[Any, ...]) -> Callable[..., None]:
         if settings.DISABLE_JIT:

@@ -22,7 +22,7 @@ from gradkern.system.notice import warn
 from gradkern.system.own_thread import in_own_thread
 from gradkern.system.packages import installed
 
-__all__ = ["alone_with", "fetch", "folder", "has", "hold", "keep", "key_of", "load", "read", "versions"]
+__all__ = ["alone_with", "fetch", "has", "hold", "keep", "key_of", "load", "read", "versions"]
 
 _MAGIC = b"gradkern cubin 3"
 _OTHERS_BUILD = 60.0  # seconds to wait for another process that builds the same
@@ -32,11 +32,6 @@ _COMPILERS = ("nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-nvcc")  # each wit
 
 _held: dict[str, Compiled] = {}
 """Kernels compiled ahead that could not be written to disk."""
-
-
-def folder() -> Path:
-    """Where kernels are kept."""
-    return cache_files.folder("cuda")
 
 
 def read(path: Path) -> Compiled:
@@ -54,14 +49,14 @@ def key_of(module: str, description: str, capability: tuple[int, int]) -> str:
 
 def has(key: str) -> bool:
     """Whether there is a kernel of this key."""
-    return key in _held or os.path.exists(_path(key))  # never raises for a missing folder
+    return key in _held or os.path.exists(cache_files.path_of("cuda", key))  # never raises for a missing folder
 
 
 def load(key: str) -> Compiled | None:
     """The kernel of this key, if it is cached; None, with one warning, for a damaged file."""
     if key in _held:
         return _held[key]
-    path = _path(key)
+    path = cache_files.path_of("cuda", key)
     try:
         return read(path)
     except OSError:
@@ -74,13 +69,13 @@ def load(key: str) -> Compiled | None:
 def keep(key: str, compiled: Compiled) -> None:
     """Keep a kernel on disk. If nothing can be written, it is only in memory."""
     with contextlib.suppress(OSError):
-        cache_files.write(_path(key), cache_files.seal(_MAGIC, compiled.packed(), key))
+        cache_files.write(cache_files.path_of("cuda", key), cache_files.seal(_MAGIC, compiled.packed(), key))
 
 
 def hold(key: str, compiled: Compiled) -> None:
     """Keep a kernel for later: on disk, or in this process if nothing can be written."""
     keep(key, compiled)
-    if not os.path.exists(_path(key)):
+    if not os.path.exists(cache_files.path_of("cuda", key)):
         _held[key] = compiled
 
 
@@ -91,7 +86,7 @@ def fetch(key: str, build: Callable[[], Compiled]) -> Compiled:
         return compiled
     with alone_with(key):
         with contextlib.suppress(OSError, ValueError):  # another process may have built it meanwhile
-            return read(_path(key))
+            return read(cache_files.path_of("cuda", key))
         compiled = in_own_thread(build)
         keep(key, compiled)
     return compiled
@@ -109,7 +104,3 @@ def versions() -> tuple[str, ...]:
     """Of the packages that compile kernels."""
     names = [*_PACKAGES, *(name + suffix for name in _COMPILERS for suffix in ("", "-cu12", "-cu13"))]
     return tuple(f"{name} {version}" for name in names if (version := installed(name)))
-
-
-def _path(key: str) -> Path:
-    return folder() / f"{key}.cubin"

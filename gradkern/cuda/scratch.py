@@ -17,7 +17,7 @@ from gradkern.cuda.device import Device, activate, check, driver, relaxed_captur
 from gradkern.cuda.recording import Recording
 from gradkern.system import locks
 
-__all__ = ["LEGACY", "PER_THREAD", "held_bytes", "scratch"]
+__all__ = ["LEGACY", "PER_THREAD", "scratch"]
 
 LEGACY, PER_THREAD = 1, 2  # special handles: 0 and 1 are the legacy default stream, never captured
 _COUNTER_BYTES = 256
@@ -45,11 +45,6 @@ def scratch(device: Device, stream: int, size: int) -> tuple[int, int]:
     return held.counter, held.buffer
 
 
-def held_bytes() -> int:
-    """All scratch memory of this process, on all devices."""
-    return sum(_allocations)
-
-
 @dataclass(slots=True, eq=False)
 class _Scratch:
     counter: int
@@ -58,8 +53,6 @@ class _Scratch:
 
 
 _streams: dict[tuple[int, int], _Scratch] = {}
-_allocations: list[int] = []
-"""The bytes of each buffer. None is freed."""
 
 
 def _grown(device: Device, stream: int, size: int) -> _Scratch:
@@ -92,7 +85,6 @@ def _allocated(device: Device, size: int) -> tuple[int, int]:
         check(driver.cuMemsetD8Async(address, 0, size, apart), "clearing scratch memory")
         check(driver.cuStreamSynchronize(apart), "clearing scratch memory")
         check(driver.cuStreamDestroy(apart), "destroying a stream")
-    _allocations.append(size)
     return address, address + _COUNTER_BYTES
 
 

@@ -34,13 +34,14 @@ class Prepared:
     scratch      bytes of scratch memory of one execution
     bytes        the least memory traffic of an execution: every input read once, every output written once
     call         types, shapes, strides, attributes: all the plan was made from
+    binder       the names of the operator's inputs and outputs
+    plan         what executes on buffers alone, for a caller that makes its own outputs and knows that all fits
 
     Calling it with arrays of the same types, shapes, strides and alignments computes the wanted outputs, without
     look-up and without the contract's checks; other arrays are refused.
     """
 
     __slots__ = (
-        "_binder",
         "_disjoint",
         "_fits",
         "_given",
@@ -51,16 +52,17 @@ class Prepared:
         "_names",
         "_out",
         "_out_names",
-        "_plan",
         "_read",
         "_replaced",
         "_result",
         "_run",
         "_written",
+        "binder",
         "bytes",
         "call",
         "kernel",
         "operator",
+        "plan",
         "provider",
         "scratch",
     )
@@ -74,8 +76,8 @@ class Prepared:
         self.scratch = plan.scratch
         self.call = call
         self.bytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
-        self._binder = binder
-        self._plan = plan
+        self.binder = binder
+        self.plan = plan
         self._replaced: list[Plan] = []
         left = binder.appended_outputs - call.outputs.keys()
         self._names = tuple(name for name in binder.outputs if name not in left) if left else binder.outputs
@@ -99,34 +101,34 @@ class Prepared:
 
     def __call__(self, *inputs: Any, out: Mapping[str, Any] | None = None, stream: Any = None, **named: Any) -> Any:
         """The outputs for these inputs. Returns, and raises, as `run` does."""
-        arrays, attributes = self._binder.bind(inputs, named)
+        arrays, attributes = self.binder.bind(inputs, named)
         scalars = ()
-        if not self._binder.is_plain:
-            arrays, attributes, host = host_values(self._binder, arrays, attributes)
+        if not self.binder.is_plain:
+            arrays, attributes, host = host_values(self.binder, arrays, attributes)
             if host_key(host) != self._host:
                 raise ArgumentError(self._host_differs(host))
             scalars = scalars_of(host)
-            out = self._binder.aliased(arrays, tuple(self.call.outputs), out)
+            out = self.binder.aliased(arrays, tuple(self.call.outputs), out)
         if attributes:
             raise ArgumentError(
                 f"{self.operator}: attribute {min(attributes)} is fixed in a prepared plan; prepare another"
             )
         if self._guard is not None and len(out or ()) == len(self._out):
             guard, kind, missed = self._guard
-            given, missing = self._binder.given(arrays)
+            given, missing = self.binder.given(arrays)
             tensors = (*given, *[out.get(name) for name in self._out_names]) if out else given
             addresses = guard.addresses(tensors) if missing == missed else None
             if addresses is not None:
                 buffers, out_buffers = addresses[: len(given)], addresses[len(given) :]
                 if not out or self.disjoint(buffers, out_buffers):
                     return self.execute(buffers + scalars, kind, out, out_buffers, stream)
-        operands = keys, buffers, kind, out_names, out_buffers, in_place = read(self._binder, arrays, out)
+        operands = keys, buffers, kind, out_names, out_buffers, in_place = read(self.binder, arrays, out)
         fits = (keys, out_names, in_place, kind)
         if fits != self._fits:
             self._check(operands)
             self._fits = fits
             if self.call.device != HOST and not in_place:
-                given, missing = self._binder.given(arrays)
+                given, missing = self.binder.given(arrays)
                 tensors = (*given, *[out[name] for name in out_names]) if out else given
                 guard = guard_of(tensors, tuple([each for each in keys if each is not None]))
                 self._guard = None if guard is None else (guard, kind, missing)
@@ -134,30 +136,20 @@ class Prepared:
         return self.execute(buffers + scalars, kind, out, out_buffers, stream)
 
     @property
-    def plan(self) -> Plan:
-        """What executes on buffers alone, for a caller that makes its own outputs and knows that all fits."""
-        return self._plan
-
-    @property
-    def binder(self) -> Binder:
-        """The names of the operator's inputs and outputs."""
-        return self._binder
-
-    @property
     def provisional(self) -> bool:
         """Whether `gradkern.tune()` may find a faster kernel: no search has chosen this one."""
-        return isinstance(self._plan, Provisional) and self._plan.provisional
+        return isinstance(self.plan, Provisional) and self.plan.provisional
 
     def renew(self, plan: Plan) -> None:
         """Execute by this plan from now on. The one before is held, as a captured graph may have its kernels."""
-        self._replaced.append(self._plan)
-        self._plan, self._run = plan, execution(plan)
+        self._replaced.append(self.plan)
+        self.plan, self._run = plan, execution(plan)
         self.kernel, self.scratch = plan.kernel, plan.scratch
 
     @property
     def launches(self) -> tuple[Any, ...]:
         """The launches of gradkern's own kernels, where the plan knows them."""
-        return self._plan.launches if isinstance(self._plan, Launching) else ()
+        return self.plan.launches if isinstance(self.plan, Launching) else ()
 
     @property
     def out(self) -> tuple[str, ...]:
@@ -233,7 +225,7 @@ class Prepared:
     def refuse_overlap(self, operands: Operands) -> None:
         """Refuse `out` arrays on a GPU that overlap; on the host, where not the span counts, `read` has done it."""
         if self._written and not self.disjoint(operands[1], operands[4]):
-            views_of(self._binder, operands)  # raises, naming the arrays
+            views_of(self.binder, operands)  # raises, naming the arrays
 
     def disjoint(self, read: tuple[int, ...], written: tuple[int, ...]) -> bool:
         """Whether no array in `out` has a byte of another or, but where the plan is in place, of an input."""
@@ -254,8 +246,8 @@ class Prepared:
 
     def _check(self, operands: Operands) -> None:
         """Refuse arrays that are not of the plan's signature."""
-        views = views_of(self._binder, operands)
-        given = (views.inputs.get(name) for name in self._binder.inputs)
+        views = views_of(self.binder, operands)
+        given = (views.inputs.get(name) for name in self.binder.inputs)
         inputs = tuple(None if each is None else each.tensor for each in given)
         if inputs != self._inputs or views.in_place != self.call.in_place or views.device != self.call.device:
             raise ArgumentError(self._differs(inputs, views.in_place, views.device))
@@ -271,7 +263,7 @@ class Prepared:
         return f"{self.operator}: inputs on the host are {now}; the plan was prepared for {planned}"
 
     def _differs(self, inputs: tuple[Tensor | None, ...], in_place: Pairs, device: str) -> str:
-        named = tuple(zip(self._binder.inputs, inputs, self._inputs, strict=True))
+        named = tuple(zip(self.binder.inputs, inputs, self._inputs, strict=True))
         given = [name for name, each, _ in named if each is not None]
         planned = [name for name, _, expected in named if expected is not None]
         if given != planned:

@@ -61,23 +61,20 @@ class SearchPlan:
         bind: Callable[[Choices], tuple[BoundCandidate, ...]],
         zeros: tuple[tuple[int, int], ...] = (),
     ) -> None:
-        self._device, self._choices, self._bind, self._zeros = device, dict(choices), bind, zeros
+        self.choices = dict(choices)
+        self._device, self._bind, self._zeros = device, bind, zeros
         self._make_ready()
 
     def _make_ready(self) -> None:
         """Prepare what every call needs."""
-        bound = self._bind(self._choices)
+        bound = self._bind(self.choices)
         self._enqueue = tuple(each.of_call() for each in bound)
         self._bytes = max((each.candidate.workspace for each in bound), default=0)
 
     @property
-    def choices(self) -> Choices:
-        return self._choices
-
-    @property
     def kernel(self) -> str:
         """The winner for each result, as a policy can pin them."""
-        return "; ".join(f"{name}: {each.candidate.name}" for name, each in self._choices.items()) or "zeros"
+        return "; ".join(f"{name}: {each.candidate.name}" for name, each in self.choices.items()) or "zeros"
 
     @property
     def scratch(self) -> int:
@@ -86,12 +83,12 @@ class SearchPlan:
     @property
     def provisional(self) -> bool:
         """Whether a search may still choose other candidates."""
-        return any(choice.provisional for choice in self._choices.values())
+        return any(choice.provisional for choice in self.choices.values())
 
     @property
     def results(self) -> Mapping[str, SearchResult | None]:
         """The result of the search that chose the kernel, by output."""
-        return {name: choice.result for name, choice in self._choices.items()}
+        return {name: choice.result for name, choice in self.choices.items()}
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         if not is_current(self._device):
@@ -118,9 +115,9 @@ class SearchPlan:
                 lent = borrow(self._device, stream, self._bytes) if self._bytes > LARGE else None
                 return (scratch(self._device, stream, self._bytes)[1], False) if lent is None else (lent, True)
             except OutOfMemoryError as error:
-                name = max(self._choices, key=lambda each: self._choices[each].candidate.workspace)
+                name = max(self.choices, key=lambda each: self.choices[each].candidate.workspace)
                 try:
-                    self._choices[name] = self._choices[name].smaller()
+                    self.choices[name] = self.choices[name].smaller()
                     self._make_ready()
                 except Refusal as unfit:
                     raise ProviderError(f"{error}; no other kernel for {name}: {unfit}") from error

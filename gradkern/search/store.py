@@ -21,10 +21,8 @@ from gradkern.system.json_text import loads
 from gradkern.system.notice import warn
 
 __all__ = [
-    "SUFFIX",
     "Measurement",
     "SearchResult",
-    "folder",
     "key_of",
     "load",
     "newest",
@@ -39,7 +37,6 @@ SCHEMA = 5
 """Raised with every change of the format, and to invalidate earlier results. It is part of the key: files of other
 schemas are ignored.
 """
-SUFFIX = ".json"
 _MAGIC = f"gradkern search {SCHEMA}\n".encode()
 
 
@@ -92,11 +89,6 @@ class SearchResult:
         return tuple(each for each in self.rejected if each.wrong)
 
 
-def folder() -> Path:
-    """The folder of stored results."""
-    return cache_files.folder("search")
-
-
 def key_of(conditions: Mapping[str, Any]) -> str:
     """The name of a search's file: a digest of problem, policy, device, driver and libraries."""
     return hashlib.sha256(json.dumps([SCHEMA, conditions], sort_keys=True).encode()).hexdigest()
@@ -104,7 +96,7 @@ def key_of(conditions: Mapping[str, Any]) -> str:
 
 def load(key: str) -> SearchResult | None:
     """An earlier result; None if there is none, or if the file cannot be used (with a warning)."""
-    path = folder() / f"{key}{SUFFIX}"
+    path = cache_files.path_of("search", key)
     try:
         return read(path)
     except OSError:
@@ -138,7 +130,7 @@ def write(result: SearchResult) -> None:
 
 def path_of(result: SearchResult) -> Path:
     """The path of a stored result."""
-    return folder() / f"{key_of(result.conditions)}{SUFFIX}"
+    return cache_files.path_of("search", key_of(result.conditions))
 
 
 def read(path: Path) -> SearchResult:

@@ -33,6 +33,7 @@ __all__ = [
     "locked",
     "open_own",
     "open_regular",
+    "path_of",
     "read",
     "read_own",
     "remove",
@@ -86,6 +87,11 @@ def root() -> Path:
 def folder(name: str) -> Path:
     """One of `FOLDERS`."""
     return root() / name
+
+
+def path_of(name: str, key: str) -> Path:
+    """The file of one of `FOLDERS` with this key."""
+    return folder(name) / f"{key}{FOLDERS[name]}"
 
 
 def entries(name: str) -> list[Path]:

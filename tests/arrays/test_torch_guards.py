@@ -198,7 +198,7 @@ def test_a_guard_that_lets_pass_what_it_must_not_is_left_alone(monkeypatch: pyte
         def check(self, *_: Any) -> bool:
             return True
 
-    find = torch_guards._guards.__wrapped__
+    find = torch_guards.tensor_guards.__wrapped__
     guards: Any = import_module("torch._C._dynamo.guards")  # it has no types
     assert find() is guards.TensorGuards
     monkeypatch.setattr(guards, "TensorGuards", Careless)
@@ -214,7 +214,7 @@ def test_within_an_operator_of_compiled_code_there_are_guards_too() -> None:
 
     def kernel(x: Any) -> Any:
         guard = guard_of((x,))
-        found.append(torch_guards._guards.__wrapped__() is not None)
+        found.append(torch_guards.tensor_guards.__wrapped__() is not None)
         found.append(guard is not None and guard.addresses((negated(x),)) is None)
         return x.clone()
 
@@ -230,7 +230,7 @@ def test_within_an_operator_of_compiled_code_there_are_guards_too() -> None:
 def test_without_a_guard_no_tensors_are_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(torch_guards, "_guards", lambda: None)
+    monkeypatch.setattr(torch_guards, "tensor_guards", lambda: None)
     assert guard_of(pair(torch)) is None
 
 

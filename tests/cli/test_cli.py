@@ -419,7 +419,7 @@ def test_listing_loads_neither_arrays_nor_numba_nor_cuda() -> None:
 def test_a_reader_that_leaves_early_is_no_error(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "gradkern.cli", *arguments]
+    command = [sys.executable, "-m", "gradkern", *arguments]
     done = subprocess.run(command, env=ENVIRONMENT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")

@@ -447,7 +447,7 @@ def test_one_problem_is_one() -> None:
 
 
 def test_it_runs_as_a_process_here() -> None:
-    command = [sys.executable, "-m", "gradkern.cli", "doctor", "--json"]
+    command = [sys.executable, "-m", "gradkern", "doctor", "--json"]
     environment = {**os.environ, "PYTHONWARNINGS": "error"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     document = json.loads(done.stdout)

@@ -280,7 +280,7 @@ def test_an_unknown_operator_has_no_plan() -> None:
 
 
 def test_it_runs_as_a_process() -> None:
-    command = [sys.executable, "-m", "gradkern.cli", "explain", "BiasFastGeluGrad_dX", "--json"]
+    command = [sys.executable, "-m", "gradkern", "explain", "BiasFastGeluGrad_dX", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["provider"] in ("cpu", "cuda")
 

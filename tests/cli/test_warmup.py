@@ -268,7 +268,7 @@ def test_sizes_and_a_file_exclude_each_other(capsys: pytest.CaptureFixture[str])
 
 # --- as a process ----------------------------------------------------------------------------------------------------
 
-COMMAND = [sys.executable, "-m", "gradkern.cli", "warmup", GELU, "--provider", "cpu"]
+COMMAND = [sys.executable, "-m", "gradkern", "warmup", GELU, "--provider", "cpu"]
 
 
 @pytest.mark.thorough

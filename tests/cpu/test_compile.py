@@ -270,9 +270,9 @@ def test_the_kernels_written_longest_ago_are_forgotten(cache: Path, monkeypatch:
     monkeypatch.setattr(cached, "_MOST", 3)
     names = [f"rows-{number:064x}.kernel" for number in range(5)]
     for number, name in enumerate(names):
-        cached.write(cached.folder() / name, b"")
-        os.utime(cached.folder() / name, (number, number))
-    cached.write(cached.folder() / f"rows-{9:064x}.kernel", b"")
+        cached.write(cache_files.folder("cpu") / name, b"")
+        os.utime(cache_files.folder("cpu") / name, (number, number))
+    cached.write(cache_files.folder("cpu") / f"rows-{9:064x}.kernel", b"")
     assert [path.name for path in cache_files.entries("cpu")] == [*names[3:], f"rows-{9:064x}.kernel"]
 
 

@@ -48,7 +48,7 @@ def elsewhere(request: pytest.FixtureRequest) -> Callable[[], Any]:
     plan_cache.clear()
     constants._known.clear()
     runners._constant.cache_clear()
-    torch_guards._guards.cache_clear()
+    torch_guards.tensor_guards.cache_clear()
     return WAYS[request.param]
 
 

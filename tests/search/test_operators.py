@@ -27,7 +27,7 @@ from gradkern.cuda.dry_run import dry_run
 from gradkern.cuda.gpus import device_named
 from gradkern.dispatch import planner
 from gradkern.search import operators, store, tuner
-from gradkern.system import implementations
+from gradkern.system import cache_files, implementations
 
 NORM: dict[str, Any] = {
     "op": "LayerNormalizationGrad", "axes": {"rows": [64], "columns": [48]}, "types": "float32", "outputs": ["X_grad"],
@@ -95,7 +95,7 @@ class Planned:
     def __call__(self, search: str = "exhaustive", kernel: str | None = None, **changes: Any) -> Any:
         wanted = wanted_of({**NORM, **changes, "policy": {"kernel": kernel}})
         with described(DEVICE):
-            return wanted.plan("cuda", search=search)._plan
+            return wanted.plan("cuda", search=search).plan
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_without_others_no_search_is_made(planned: Planned) -> None:
     wanted: Any = {"op": "SimplifiedLayerNormalizationGrad", "types": "float32"}
     assert planned(**wanted).kernel.startswith("layer_norm")
     assert planned.benches == []
-    assert not store.folder().exists()
+    assert not cache_files.folder("search").exists()
 
 
 def test_kernels_of_all_are_compiled_ahead() -> None:

@@ -224,7 +224,7 @@ def pack_is_found() -> bool:
 RESULT = store.SearchResult("ConvGrad dX", {"task": "a problem"}, (), (), True, 1.5)
 READERS: dict[str, tuple[str, Callable[[], Path], Callable[[], bool]]] = {
     "cpu": ("a kernel of a CPU", lambda: cache_files.entries("cpu")[0], kernel_for_cpus),
-    "cuda": ("a kernel", lambda: cubins._path(KEY), lambda: cubins.fetch(KEY, lambda: KERNEL) == KERNEL),
+    "cuda": ("a kernel", lambda: cache_files.path_of("cuda", KEY), lambda: cubins.fetch(KEY, lambda: KERNEL) == KERNEL),
     "packs": ("a pack", lambda: packs.installed_path((9, 0)), pack_is_found),
     "search": (
         "a search",
@@ -287,7 +287,7 @@ def test_a_folder_that_is_not_trusted_is_looked_at_before_what_is_in_it(filled: 
 @pytest.mark.parametrize("place", ["CACHEDIR.TAG", ".locks", f".locks/{KEY}"])
 def test_a_fifo_in_any_other_place_hangs_nobody(filled: Path, place: str) -> None:
     path = filled / "cuda" / place
-    cubins._path(KEY).unlink()
+    cache_files.path_of("cuda", KEY).unlink()
     path.unlink(missing_ok=True)
     path.parent.mkdir(exist_ok=True)
     os.mkfifo(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gradkern.cpu import cache as kernels
-from gradkern.system import sources
+from gradkern.system import cache_files, sources
 from gradkern.system.own_thread import in_own_thread
 
 __all__ = ["free_function"]
@@ -63,4 +63,4 @@ def _path(llvm: Any) -> Path:
     """The name is a digest of all that can change the machine code."""
     host = llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     parts = [sources.digest(_CODE), version("numba"), version("llvmlite"), sys.version, *host]
-    return kernels.folder() / f"native-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}.kernel"
+    return cache_files.path_of("cpu", f"native-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}")

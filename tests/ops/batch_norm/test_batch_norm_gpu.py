@@ -86,7 +86,7 @@ def test_every_ranked_kernel_is_right_when_it_is_pinned(dtype: str, last: bool) 
     operands = case(IMAGES, dtype, f, f)
     tensors = on_gpu(operands, last)
     plan = gradkern.prepare(OPERATOR, **tensors)
-    chosen: Any = plan._plan
+    chosen: Any = plan.plan
     (found,) = chosen.results.values()
     assert found.confirmed
     assert {"streaming", "cudnn"} <= {row.source for row in found.ranking}

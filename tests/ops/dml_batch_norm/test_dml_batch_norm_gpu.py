@@ -250,11 +250,11 @@ def test_strided_arrays_are_refused_and_copied_by_the_dispatcher() -> None:
     tensors["Input"] = Tensor(np.dtype(np.float32), (6, 10, 8), (400, 32, 4), 16)
     with activate(get_device(0)):
         prepared = plan_for(DML, tensors, device="cuda:0", Epsilon=EPSILON)
-        assert isinstance(prepared._plan, Gathered)
+        assert isinstance(prepared.plan, Gathered)
         out = {name: Guarded((each.size,), np.float32) for name, each in prepared.call.outputs.items()}
         there = {name: OnDevice(host[name]) for name in inputs}
         results = {name: OnDevice(each) for name, each in out.items()}
-        prepared._plan(
+        prepared.plan(
             tuple(each.address for each in there.values()), tuple(each.address for each in results.values()), 0
         )
         shapes = {name: each.shape for name, each in prepared.call.outputs.items()}

@@ -1,7 +1,0 @@
-"""python -m gradkern.cli"""
-
-import sys
-
-from gradkern.cli import main
-
-sys.exit(main())
