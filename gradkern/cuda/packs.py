@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,14 +112,11 @@ def read(path: Path) -> None:
 
     Raises OSError if it cannot be read, ValueError, with the reason, if it is damaged or does not fit.
     """
-    pack = _open_own(path)
-    try:
+    with closing(_open_own(path)) as pack:
         fault = _fault(pack)
         if fault is not None:
             raise ValueError(fault)
         pack.verify()
-    finally:
-        pack.close()
 
 
 def install(path: Path) -> tuple[Path, About]:
@@ -128,14 +126,11 @@ def install(path: Path) -> tuple[Path, About]:
     does not fit.
     """
     data = cache_files.read_own(path)
-    pack = Pack(path)
-    try:
+    with closing(Pack(path)) as pack:
         fault = misfit(pack.about)
         if fault is not None:
             raise ValueError(f"{fault}; this is {__version__}")
         pack.verify()
-    finally:
-        pack.close()
     target = installed_path(pack.about.capability, pack.about.ptx)
     cache_files.write(target, data)
     reset()
@@ -198,15 +193,12 @@ def _opened(capability: tuple[int, int]) -> Iterator[Pack]:
 
 def _described(path: Path, capability: tuple[int, int]) -> Found:
     try:
-        pack = _open_own(path)
+        with closing(_open_own(path)) as pack:
+            return Found(path, capability, pack.about, pack.size, _fault(pack))
     except OSError as error:
         return Found(path, capability, None, 0, f"it cannot be read: {error.strerror or error}")
     except ValueError as error:
         return Found(path, capability, None, 0, str(error))
-    try:
-        return Found(path, capability, pack.about, pack.size, _fault(pack))
-    finally:
-        pack.close()
 
 
 def _open_own(path: Path) -> Pack:
