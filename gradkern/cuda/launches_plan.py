@@ -41,8 +41,12 @@ def plan_of(kernel: str, scratch: int, launch: Launch, device: Device) -> Launch
 class LaunchesPlan:
     """Launches in turn, each with the places of its addresses among inputs, outputs and scratch memory.
 
-    offsets  of what is in scratch memory
+    places   none: every launch takes all addresses
+    offsets  of what is in scratch memory; none: it is not needed
+    counted  the stream's counter comes last
     cleared  bytes of the output that are set to zero first
+    copied   places of an output and of its copy, and bytes
+    alike    the calls differ in nothing but their addresses
     """
 
     kernel: str
@@ -52,18 +56,30 @@ class LaunchesPlan:
     offsets: tuple[int, ...]
     device: Device
     cleared: int = 0
+    counted: bool = False
+    copied: tuple[int, int, int] | None = None
+    alike: bool = True
 
     @property
     def REPEATABLE(self) -> bool:
         """See gradkern.call.Repeatable."""
-        return not self.cleared
+        return self.alike and not self.cleared and self.copied is None
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        _, buffer = scratch(self.device, stream, self.scratch)
-        values = (*inputs, *outputs, *[buffer + offset for offset in self.offsets])
+        values = (*inputs, *outputs)
+        if self.offsets:
+            counter, buffer = scratch(self.device, stream, self.scratch)
+            values = (*values, *[buffer + offset for offset in self.offsets], *[counter] * self.counted)
+        if len(self.launches) == 1 and not (self.places or self.cleared or self.copied):
+            self.launches[0](values, stream)
+            return
         with in_turn:
             if self.cleared:
                 with activate(self.device):
                     check(driver.cuMemsetD8Async(outputs[0], 0, self.cleared, stream), "writing zeros")
-            for launch, places in zip(self.launches, self.places, strict=True):
-                launch([values[place] for place in places], stream)
+            for n, launch in enumerate(self.launches):
+                launch([values[place] for place in self.places[n]] if self.places else values, stream)
+            if self.copied is not None:
+                source, target, size = self.copied
+                with activate(self.device):
+                    check(driver.cuMemcpyDtoDAsync(values[target], values[source], size, stream), "copying a result")

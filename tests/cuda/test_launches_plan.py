@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -58,3 +60,28 @@ def test_each_launch_gets_its_arrays_and_scratch(
     monkeypatch.setattr(launches_plan, "scratch", lambda device, stream, size: (0, 1000))
     replace(made, launches=recorders)((1, 2), (3,), 7)
     assert seen == expected
+
+
+def test_launches_without_places_take_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs, outputs, places in scratch memory and the stream's counter; no memory is taken without offsets."""
+    seen: list[Any] = []
+    launches: Any = [lambda values, stream: seen.append(values)] * 2
+    device = DryRunDevice(0, (9, 0), 132, 232448)
+    monkeypatch.setattr(launches_plan, "scratch", lambda device, stream, size: (77, 1000))
+    LaunchesPlan("k", 64, tuple(launches), (), (0, 16), device, counted=True)((1, 2), (3,), 7)
+    monkeypatch.delattr(launches_plan, "scratch")
+    LaunchesPlan("k", 0, tuple(launches[:1]), (), (), device, counted=True)((1, 2), (3,), 7)
+    assert seen == [(1, 2, 3, 1000, 1016, 77)] * 2 + [(1, 2, 3)]
+
+
+def test_an_output_is_copied_behind_the_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    copy = SimpleNamespace(cuMemcpyDtoDAsync=lambda *what: seen.append(what))
+    for name, value in (("driver", copy), ("activate", nullcontext), ("check", lambda status, what: None)):
+        monkeypatch.setattr(launches_plan, name, value)
+    launches: Any = (lambda values, stream: seen.append(values),)
+    device = DryRunDevice(0, (9, 0), 132, 232448)
+    plan = LaunchesPlan("k", 0, launches, ((0, 1),), (), device, copied=(1, 2, 40))
+    plan((1,), (2, 3), 7)
+    assert seen == [[1, 2], (3, 2, 40, 7)]
+    assert not plan.REPEATABLE

@@ -16,6 +16,7 @@ from gradkern.arrays.kind import View
 from gradkern.contract.check import check
 from gradkern.contract.host import scalars_of
 from gradkern.contract.request import Views, request_of
+from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
 from gradkern.kernels.elementwise import plan as elementwise
 from gradkern.kernels.elementwise import totals_plan as totals
@@ -57,8 +58,7 @@ def simulate(
         stack.enter_context(patch.object(elementwise, "configs", few))
         stack.enter_context(patch.object(totals, "_THREADS", 64))
         memory = Guarded((1 << 14,), np.uint8)
-        for block in (totals, division):
-            stack.enter_context(patch.object(block, "scratch", lambda *_: (0, memory.address)))
+        stack.enter_context(patch.object(launches_plan, "scratch", lambda *_: (0, memory.address)))
         stack.enter_context(patch.object(division, "_THREADS", 64))
         inputs = (*(held[name].address for name in call.inputs), *scalars_of(request.host))
         stack.enter_context(patch.object(unpad, "_THREADS", 32))

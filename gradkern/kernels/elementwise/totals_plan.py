@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda.device import Device, in_turn
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, kernel_of, named
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import device_of
-from gradkern.cuda.scratch import scratch
 from gradkern.kernels.elementwise.config import widest_vector
 from gradkern.kernels.elementwise.totals import SUM_ARGUMENTS, TotalsConfig, parts_arguments
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["TotalsPlan", "totals_plan"]
+__all__ = ["totals_plan"]
 
 _BLOCKS = 8  # of a multiprocessor, at most
 _THREADS = 256
 _ARRAYS = 32  # of a launch, where a call has several: 97 arguments
 
 
-@dataclass(frozen=True, slots=True)
-class TotalsPlan:
-    """Launches of the parts, each with the places of its arrays and of its first part, and one of their sum."""
-
-    kernel: str
-    parts: tuple[tuple[Launch, tuple[int, ...], int], ...]
-    sum: Launch
-    device: Device
-    scratch: int
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return (*(each for each, _, _ in self.parts), self.sum)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        _, buffer = scratch(self.device, stream, self.scratch)
-        with in_turn:
-            for launch, places, first in self.parts:
-                launch((buffer + 8 * first, *[inputs[place] for place in places]), stream)
-            self.sum((buffer, outputs[0]), stream)
-
-
-def totals_plan(call: Call, parts_builder: str, sum_builder: str, *more: Any) -> TotalsPlan:
+def totals_plan(call: Call, parts_builder: str, sum_builder: str, *more: Any) -> LaunchesPlan:
     """The plan of a call with arrays of one type and one number. Every array has blocks of its own, as its share of all
     elements is; a launch is of up to 32 arrays.
 
@@ -69,8 +45,8 @@ def totals_plan(call: Call, parts_builder: str, sum_builder: str, *more: Any) ->
     }
     arrays = 1 if len(tensors) == 1 else _ARRAYS
     names = parts_arguments(arrays)
-    parts: list[tuple[Launch, tuple[int, ...], int]] = []
-    done = 0
+    steps, firsts, done = list[tuple[Launch, tuple[int, ...]]](), list[int](), 0  # firsts: parts before each launch's
+    output_at, parts_at = len(tensors), len(tensors) + 1  # places among the addresses
     for first in range(0, len(blocks), arrays):
         places = tuple(blocks)[first : first + arrays]
         kernel = kernel_of(
@@ -81,11 +57,15 @@ def totals_plan(call: Call, parts_builder: str, sum_builder: str, *more: Any) ->
         numbers = {f"size_{n}": tensors[place].size for n, place in enumerate(places)}
         numbers |= {f"end_{n}": ends[min(n, len(ends) - 1)] for n in range(arrays)}
         given = ("parts", *(f"input_{n}" for n in range(len(places))))
-        parts.append((Launch(kernel, ends[-1], _THREADS, *named(names, numbers, given)), places, done))
+        launch = Launch(kernel, ends[-1], _THREADS, *named(names, numbers, given))
+        steps.append((launch, (parts_at + len(firsts), *places)))
+        firsts.append(done)
         done += ends[-1]
     kernel = kernel_of(
         device, sum_builder, _THREADS, output.dtype.name, *more, device.capability >= (8, 0),
         name=kernel_name(words, output.dtype.name, "sum"), arguments=len(SUM_ARGUMENTS), threads=_THREADS,
     )  # fmt: skip
     added = Launch(kernel, 1, _THREADS, *named(SUM_ARGUMENTS, {"count": done}, ("parts", "output")))
-    return TotalsPlan(f"{words}_{config.name}", tuple(parts), added, device, 8 * max(1, done))
+    launches, places = zip(*steps, (added, (parts_at, output_at)), strict=True)
+    offsets = tuple(8 * first for first in firsts or [0])
+    return LaunchesPlan(f"{words}_{config.name}", 8 * max(1, done), launches, places, offsets, device)

@@ -14,7 +14,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["NO_REDUCTION", "Reduction", "RowArithmetic", "vector_access"]
+__all__ = ["NO_REDUCTION", "Reduction", "RowArithmetic", "picking", "vector_access"]
 
 
 @device_function
@@ -71,6 +71,21 @@ class RowArithmetic:
     finish: Callable[..., None] = _nothing
     scalars: Callable[..., None] | None = None
     values: int = 0
+
+
+def picking(count: int) -> Callable[..., None]:
+    """The device function pick(x, x0, x1, x2, e): x becomes element e of the first `count` of x0, x1 and x2."""
+
+    @device_function
+    def pick(x: Any, x0: Any, x1: Any, x2: Any, e: int) -> None:
+        if count > 0:
+            x[0] = x0[e]
+        if count > 1:
+            x[1] = x1[e]
+        if count > 2:
+            x[2] = x2[e]
+
+    return pick
 
 
 def vector_access(

@@ -16,7 +16,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, vector_access
+from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, picking, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, over_teams
@@ -36,6 +36,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
         len(each) for each in (arithmetic.reductions, types.parameters, types.scalars, types.results)
     )
     R = max(1, arithmetic.values or SCALARS)
+    pick = picking(INPUTS)
     FLOAT = float64 if types.compute == "float64" else float32
     finish, compute = arithmetic.finish, arithmetic.map
     first_reduction, second_reduction = (*arithmetic.reductions, *[NO_REDUCTION] * 2)[:2]
@@ -73,11 +74,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                         load_parameters(q0, q1, q2, p0, p1, p2, n, last)
                         p[0], p[1], p[2] = q0[0], q1[0], q2[0]
                     for e in range(WIDTH):
-                        x[0] = x0[e]
-                        if INPUTS > 1:
-                            x[1] = x1[e]
-                        if INPUTS > 2:
-                            x[2] = x2[e]
+                        pick(x, x0, x1, x2, e)
                         if REDUCTIONS > 1:
                             own[0], own[1] = totals[4 * e], totals[4 * e + 1]
                         for k in range(R):
@@ -119,11 +116,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                     load_parameters(q0, q1, q2, p0, p1, p2, n, last)
                     p[0], p[1], p[2] = q0[0], q1[0], q2[0]
                 for e in range(WIDTH):
-                    x[0] = x0[e]
-                    if INPUTS > 1:
-                        x[1] = x1[e]
-                    if INPUTS > 2:
-                        x[2] = x2[e]
+                    pick(x, x0, x1, x2, e)
                     for k in range(4):
                         own[k] = totals[4 * e + k]
                     for k in range(R):

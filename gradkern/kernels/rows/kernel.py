@@ -20,7 +20,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, vector_access
+from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, picking, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import VECTOR, RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, identity_of, over_row
@@ -43,6 +43,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     INPUTS, OUTPUTS, REDUCTIONS = len(types.inputs), len(types.outputs), len(arithmetic.reductions)
     PARAMETERS, SCALARS, RESULTS = len(types.parameters), len(types.scalars), len(types.results)
     R = max(1, arithmetic.values or SCALARS)
+    pick, pick_parameters = picking(INPUTS), picking(PARAMETERS)
     FLOAT = float64 if types.compute == "float64" else float32
     finish, compute = arithmetic.finish, arithmetic.map
     load, unpack, store, store_some, load_parameters, load_scalars, store_results = vector_access(
@@ -98,17 +99,8 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             x0: Any, x1: Any, x2: Any, q0: Any, q1: Any, q2: Any, e: int, r: Any, totals: Any, column: int
         ) -> Any:
             x, p = cuda.local.array(3, FLOAT), cuda.local.array(3, FLOAT)
-            x[0] = x0[e]
-            if INPUTS > 1:
-                x[1] = x1[e]
-            if INPUTS > 2:
-                x[2] = x2[e]
-            if PARAMETERS > 0:
-                p[0] = q0[e]
-            if PARAMETERS > 1:
-                p[1] = q1[e]
-            if PARAMETERS > 2:
-                p[2] = q2[e]
+            pick(x, x0, x1, x2, e)
+            pick_parameters(p, q0, q1, q2, e)
             return terms(x, p, r, totals, column)
 
         @device_function
@@ -161,17 +153,8 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                 if PARAMETERS > 0:
                     load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
                 for e in range(WIDTH):
-                    x[0] = x0[e]
-                    if INPUTS > 1:
-                        x[1] = x1[e]
-                    if INPUTS > 2:
-                        x[2] = x2[e]
-                    if PARAMETERS > 0:
-                        p[0] = q0[e]
-                    if PARAMETERS > 1:
-                        p[1] = q1[e]
-                    if PARAMETERS > 2:
-                        p[2] = q2[e]
+                    pick(x, x0, x1, x2, e)
+                    pick_parameters(p, q0, q1, q2, e)
                     compute(y, x, p, r, totals, start + e)
                     y0[e] = y[0]
                     if OUTPUTS > 1:

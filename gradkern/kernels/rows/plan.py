@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradkern.call import Call, Refusal
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
@@ -15,7 +15,7 @@ from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.kernels.rows.config import RowsConfig, configs
 from gradkern.kernels.rows.problem import ARGUMENTS, RowsProblem, RowsTypes, problem_of
 
-__all__ = ["RowArrays", "launch_of", "rows_plan", "sizes_of"]
+__all__ = ["RowArrays", "launch_of", "rows_plan", "rows_problem", "sizes_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,17 @@ class RowArrays:
     pairs: bool = False
     registers: int = 64
 
+    def argument(self, name: str) -> str:
+        """The kernel's name of the array with this contract name."""
+        kinds = {
+            "input": self.inputs,
+            "output": self.outputs,
+            "parameter": self.parameters,
+            "scalar": self.scalars,
+            "result": self.results,
+        }
+        return next(f"{kind}_{names.index(name)}" for kind, names in kinds.items() if name in names)
+
 
 def rows_plan(
     call: Call, builder: str, arrays: RowArrays, first: int, last: int, numbers: Numbers | None = None
@@ -46,11 +57,17 @@ def rows_plan(
     if 0 in call.outputs[arrays.outputs[0]].shape:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
     constant = numbers(call.attributes) if numbers and not call.scalars else ()
-    problem = _problem(call, arrays, first, last, device, max(len(constant), len(call.scalars) > 0))
+    tensors = {**call.inputs, **call.outputs}
+    for name in (*arrays.parameters, *arrays.scalars, *arrays.results):
+        if name in tensors:
+            require_flat(name, tensors[name])
+    problem = rows_problem(
+        call.operator, arrays, tensors, first, last, device, max(len(constant), len(call.scalars) > 0)
+    )  # fmt: skip
     config = next(configs(problem, device.capability))
     compute = problem.types.compute
-    given = [*(_argument(arrays, name) for name in call.inputs), *["scalar_0"] * bool(call.scalars)]
-    given += [_argument(arrays, name) for name in call.outputs]
+    given = [*map(arrays.argument, call.inputs), *["scalar_0"] * bool(call.scalars)]
+    given += map(arrays.argument, call.outputs)
     bits = {f"scalar_{n}": bits_of(each, compute) for n, each in enumerate(constant)}
     launch = launch_of(problem, config, builder, given, device, numbers=bits)
     name = f"{operator_words(call.operator)}_{config.name}"
@@ -106,17 +123,22 @@ def sizes_of(problem: RowsProblem, config: RowsConfig) -> tuple[int, dict[str, i
     return grid, numbers
 
 
-def _problem(call: Call, arrays: RowArrays, first: int, last: int, device: Device, numbers: int) -> RowsProblem:
-    tensors = {**call.inputs, **call.outputs}
-    for name in (*arrays.parameters, *arrays.scalars, *arrays.results):
-        if name in tensors:
-            require_flat(name, tensors[name])
+def rows_problem(
+    operator: str,
+    arrays: RowArrays,
+    tensors: Mapping[str, Tensor],
+    first: int,
+    last: int,
+    device: Device,
+    numbers: int = 0,
+) -> RowsProblem:
+    """The problem of these arrays, those of `arrays` that are there, with so many numbers in place of scalars."""
 
     def types_of(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(tensors[name].dtype.name for name in names if name in tensors)
 
     types = RowsTypes(
-        call.operator,
+        operator,
         types_of(arrays.inputs),
         types_of(arrays.outputs),
         types_of(arrays.parameters),
@@ -129,15 +151,3 @@ def _problem(call: Call, arrays: RowArrays, first: int, last: int, device: Devic
         native_bfloat16=device.capability >= (8, 0),
     )
     return problem_of(types, {name: tensors[name] for name in (*arrays.inputs, *arrays.outputs)}, first, last)
-
-
-def _argument(arrays: RowArrays, name: str) -> str:
-    """The kernel's name of the array with this contract name."""
-    kinds = {
-        "input": arrays.inputs,
-        "output": arrays.outputs,
-        "parameter": arrays.parameters,
-        "scalar": arrays.scalars,
-        "result": arrays.results,
-    }
-    return next(f"{kind}_{names.index(name)}" for kind, names in kinds.items() if name in names)

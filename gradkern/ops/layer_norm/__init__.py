@@ -45,3 +45,24 @@ data (the skip forms too, of any rank); bfloat16 with float32 parameters, and fo
 more. Results are deterministic, bit for bit. No input can be
 recomputed from a zero in the invertible form's scale: it is an error on the CPU and NaN in its column on a GPU.
 """
+
+__all__ = ["NAMES"]
+
+NAMES = {  # of a norm's arrays: contract name -> the kernels'
+    "X": "X",
+    "input": "X",
+    "skip": "skip",
+    "gamma": "scale",
+    "beta": "bias",
+    "bias": "shift",
+    "Scale": "scale",
+    "scale": "scale",
+    "B": "bias",
+    "Y": "Y",
+    "output": "Y",
+    "Mean": "mean",
+    "mean": "mean",
+    "InvStdDev": "inv_std",
+    "inv_std_var": "inv_std",
+    "input_skip_bias_sum": "sum",
+}

@@ -37,23 +37,10 @@ def _gradient(g: float, xh: float, m1: float, m2: float, r: float) -> float:
 
 @kernel
 def _rows(
-    queue: Any,
-    Y_grad: Any,
-    X: Any,
-    scale: Any,
-    bias: Any,
-    mean: Any,
-    inv_std: Any,
-    residual: Any,
-    X_grad: Any,
-    branch_grad: Any,
-    scale_sums: Any,
-    bias_sums: Any,
-    X_grad_sums: Any,
-    rows: int,
-    columns: int,
+    queue: Any, Y_grad: Any, X: Any, scale: Any, bias: Any, mean: Any, inv_std: Any, residual: Any, X_grad: Any,
+    branch_grad: Any, scale_sums: Any, bias_sums: Any, X_grad_sums: Any, rows: int, columns: int,
     rows_per_task: int,
-) -> None:
+) -> None:  # fmt: skip
     """bias is None but for the invertible form, mean but for the plain one, residual where nothing is added to X_grad;
     X_grad, branch_grad and the sums where not wanted, and inputs that only those depend on that are not.
     """

@@ -18,6 +18,7 @@ from gradkern.cpu.element_types import destination, load, real, store
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.sums import SPAN, rows_per_task
 from gradkern.cpu.threads import QUEUE, take
+from gradkern.ops.layer_norm import NAMES
 
 __all__ = ["plan"]
 
@@ -86,22 +87,9 @@ def _moments(X: Any, skip: Any, line: Any, first: int, columns: int, mu: float, 
 
 @kernel
 def _rows(
-    queue: Any,
-    X: Any,
-    skip: Any,
-    shift: Any,
-    scale: Any,
-    bias: Any,
-    Y: Any,
-    mean: Any,
-    inv_std: Any,
-    total: Any,
-    epsilon: float,
-    rows: int,
-    columns: int,
-    rows_per_task: int,
-    centred: Any,
-) -> None:
+    queue: Any, X: Any, skip: Any, shift: Any, scale: Any, bias: Any, Y: Any, mean: Any, inv_std: Any, total: Any,
+    epsilon: float, rows: int, columns: int, rows_per_task: int, centred: Any,
+) -> None:  # fmt: skip
     """skip, shift, bias and outputs are None where there are none, scale and bias also where Y is not wanted, centred
     for a simplified norm: it has no mean.
 
@@ -153,18 +141,7 @@ def _rows(
         task = take(queue)
 
 
-_NAMES = {  # of the kernel's arrays, in the contract's words: of a norm alone, and of the skip forms
-    "X": ("X", "input"),
-    "skip": ("", "skip"),
-    "shift": ("", "bias"),
-    "scale": ("Scale", "scale", "gamma"),
-    "bias": ("B", "beta"),
-    "Y": ("Y", "output"),
-    "mean": ("Mean", "mean"),
-    "inv_std": ("InvStdDev", "inv_std_var"),
-    "total": ("input_skip_bias_sum",),
-}
-_OUTPUTS = ("Y", "mean", "inv_std", "total")
+_INPUTS, _OUTPUTS = ("X", "skip", "shift", "scale", "bias"), ("Y", "mean", "inv_std", "sum")  # in the kernel's order
 
 
 def plan(call: Call) -> FlatPlan:
@@ -173,23 +150,22 @@ def plan(call: Call) -> FlatPlan:
     step = rows_per_task(rows)
     nbytes = sum(tensor.nbytes for tensor in (*call.inputs.values(), *call.outputs.values()))
     centred = None if "Simplified" in call.operator else True
-    known = {**call.inputs, **call.outputs}
-    names = {key: next((each for each in words if each in known), "") for key, words in _NAMES.items()}
-    inputs = [key for key in _NAMES if key not in _OUTPUTS]
-    order = [next(key for key in inputs if names[key] == name) for name in call.inputs]
-    over = (names["X"], names["skip"])
-    unread = () if names["Y"] else ("scale", "bias")  # one kernel computes the statistics for all their types
+    names = {NAMES[name]: name for name in (*call.inputs, *call.outputs)}
+    given_names = [NAMES[name] for name in call.inputs]
+    over = (names["X"], names.get("skip", ""))
+    unread = () if "Y" in names else ("scale", "bias")  # one kernel computes the statistics for all their types
+    read_names = {key: "" if key in unread else names.get(key, "") for key in (*_INPUTS, *_OUTPUTS)}
     epsilon = call.attributes["epsilon"]
     compiled = _rows(
         QUEUE,
-        *(argument_type(call, "" if key in unread else name, over) for key, name in names.items()),
+        *(argument_type(call, name, over) for name in read_names.values()),
         types.float64,
         *(types.int64,) * 3,
         types.boolean if centred else types.none,
     )
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
-        given = dict.fromkeys(inputs) | dict(zip(order, read, strict=True)) | dict.fromkeys(unread)
+        given = dict.fromkeys(_INPUTS) | dict(zip(given_names, read, strict=True)) | dict.fromkeys(unread)
         if columns:
             tasks = -(-rows // step)
             threads.run(compiled, tasks, nbytes, *given.values(), *write, epsilon, rows, columns, step, centred)
@@ -198,5 +174,5 @@ def plan(call: Call) -> FlatPlan:
                 if each is not None:
                     each[:] = 0
 
-    outputs = [names[key] or key for key in _OUTPUTS]
+    outputs = [names.get(key, key) for key in _OUTPUTS]
     return FlatPlan(call, kernel="forward_rows", outputs=outputs, launch=launch, over=over)

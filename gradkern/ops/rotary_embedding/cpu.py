@@ -21,17 +21,9 @@ __all__ = ["plan"]
 
 @kernel
 def _rows(
-    queue: Any,
-    X: Any,
-    cos: Any,
-    sin: Any,
-    Y: Any,
-    places: Any,
-    shape: Any,
-    step: int,
-    rows_per_task: int,
+    queue: Any, X: Any, cos: Any, sin: Any, Y: Any, places: Any, shape: Any, step: int, rows_per_task: int,
     sign: float,
-) -> None:
+) -> None:  # fmt: skip
     """places: the line of the cache for each b, s. shape: heads, sequence, elements, pairs, rows. step: between the
     first elements, 2 where they are interleaved.
     """

@@ -44,17 +44,9 @@ def _upstream(dY: Any, mask: Any, n: int, scale: Any) -> Any:
 
 @kernel
 def _rows(
-    queue: Any,
-    dY: Any,
-    Y: Any,
-    mask: Any,
-    dX: Any,
-    rows: int,
-    columns: int,
-    rows_per_task: int,
-    log: Any,
+    queue: Any, dY: Any, Y: Any, mask: Any, dX: Any, rows: int, columns: int, rows_per_task: int, log: Any,
     factor: float,
-) -> None:
+) -> None:  # fmt: skip
     """log is None for softmax itself. With a mask, dY are what it has kept, times the factor."""
     target, scale = destination(dX, dY, Y), real(dY, factor)
     task = take(queue)

@@ -16,6 +16,7 @@ from helpers.simulate_losses import Launch, kernel_of
 from helpers.tolerance import assert_close, assert_elements_close
 
 from gradkern.call import Call
+from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
 from gradkern.kernels.rows import plan as rows_plan
 from gradkern.kernels.rows.config import RowsConfig, configs
@@ -33,7 +34,7 @@ def plans_in_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(module, "kernel_of", kernel_of)
         monkeypatch.setattr(module, "Launch", Launch)
     monkeypatch.setattr(loss_plan, "device_of", lambda _call: Device(0, (9, 0), 132, 232448))
-    monkeypatch.setattr(loss_plan, "scratch", lambda *_: (counter.ctypes.data, buffer.address))
+    monkeypatch.setattr(launches_plan, "scratch", lambda *_: (counter.ctypes.data, buffer.address))
     yield
     buffer.check()
     assert not counter.any()

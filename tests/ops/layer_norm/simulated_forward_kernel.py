@@ -10,7 +10,8 @@ from helpers.layer_norm import EVERY_WIDTH
 from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFIED, case
 from helpers.simulate_norm_forward import simulate
 
-from gradkern.ops.layer_norm.cuda.forward.config import NAMES, NormForwardConfig
+from gradkern.ops.layer_norm import NAMES
+from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 both = pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])

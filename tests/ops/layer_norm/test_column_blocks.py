@@ -13,10 +13,11 @@ from helpers.layer_norm import ALL_OUTPUTS, INPUTS, INVERTIBLE, LAYER, SIMPLIFIE
 
 from gradkern.call import Call, Tensor
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.spec import KernelSpec
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
-from gradkern.ops.layer_norm.cuda.plan import NormPlan, plan
+from gradkern.ops.layer_norm.cuda.plan import plan
 from gradkern.policy import Policy
 from gradkern.strides import c_strides
 
@@ -41,7 +42,7 @@ IN_CLUSTERS: list[Kind] = [
 
 def planned(
     kind: Kind, outputs: tuple[str, ...] = (), in_place: str = "", capability: tuple[int, int] = (9, 0)
-) -> tuple[NormPlan, list[KernelSpec]]:
+) -> tuple[LaunchesPlan, list[KernelSpec]]:
     """The plan of a call on a device that is not there, and its kernels."""
     operator, rows, columns, dtype = kind
 

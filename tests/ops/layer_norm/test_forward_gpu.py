@@ -12,7 +12,7 @@ from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFI
 from helpers.reference import reference
 
 from gradkern.call import Call, Tensor
-from gradkern.ops.layer_norm.cuda.forward.config import NAMES
+from gradkern.ops.layer_norm import NAMES
 from gradkern.policy import Policy
 
 pytestmark = pytest.mark.gpu

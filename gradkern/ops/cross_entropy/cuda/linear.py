@@ -26,7 +26,7 @@ from gradkern.kernels.rows.config import configs
 from gradkern.kernels.rows.plan import launch_of
 from gradkern.kernels.rows.problem import RowsTypes, problem_of
 from gradkern.ops.cross_entropy.cuda.config import EXACT_LABELS
-from gradkern.ops.cross_entropy.cuda.plan import LOSSES, OWN, OWN_BYTES, Step, Steps, config_of, own_addresses
+from gradkern.ops.cross_entropy.cuda.plan import LOSSES, OWN, OWN_BYTES, OWN_OFFSETS, Step, Steps, config_of
 from gradkern.ops.cross_entropy.parts import chunks, padded
 from gradkern.ops.cross_entropy.roles import roles_of
 from gradkern.strides import c_strides
@@ -86,7 +86,7 @@ class LinearPlan:
 
     def _enqueue(self, at: dict[str, int], workspace: int, counter: int, stream: int) -> None:
         at |= {name: workspace + offset for name, offset in self.memory.items()}
-        at |= dict(zip(OWN, own_addresses(counter, at["own"]), strict=True))
+        at |= dict(zip(OWN, (*(at["own"] + each for each in OWN_OFFSETS), counter), strict=True))
         at.setdefault("dW sums", at.get("dW", 0))
         at.setdefault("padded W", at["W"])
         if at["padded W"] != at["W"]:

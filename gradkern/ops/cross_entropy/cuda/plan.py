@@ -6,29 +6,30 @@ kernel adds these up before; another adds up the losses of the rows behind. Noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gradkern.call import Call, Refusal
-from gradkern.cuda.device import Device, activate, check, driver, in_turn
+import numpy as np
+
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, kernel_of, named
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
-from gradkern.cuda.scratch import scratch
 from gradkern.kernels.rows.config import configs
-from gradkern.kernels.rows.plan import launch_of
-from gradkern.kernels.rows.problem import RowsTypes, problem_of
+from gradkern.kernels.rows.plan import RowArrays, launch_of, rows_problem
 from gradkern.ops.cross_entropy.cuda.config import ARGUMENTS, BLOCK, EXACT_LABELS, MOST_BLOCKS, LossConfig
 from gradkern.ops.cross_entropy.roles import Roles, roles_of
 
-__all__ = ["LOSSES", "OWN", "OWN_BYTES", "Step", "Steps", "config_of", "own_addresses", "plan"]
+__all__ = ["LOSSES", "OWN", "OWN_BYTES", "OWN_OFFSETS", "Step", "Steps", "config_of", "plan"]
 
 LOSSES = "losses of rows"
-OWN = "factors", "of classes", "partials", "counter", LOSSES
+OWN = "factors", "of classes", "partials", LOSSES, "counter"
 """Names of what is in scratch memory: the factors of the gradient and of the loss, and the sum of all classes' weights;
-the parts of a sum; and last, in the type of the arithmetic, losses of rows.
+the parts of a sum; in the type of the arithmetic, losses of rows; and the stream's counter.
 """
 _FACTORS, _PARTIALS = 64, 16 * MOST_BLOCKS
 OWN_BYTES = _FACTORS + _PARTIALS
+OWN_OFFSETS = 0, 16, _FACTORS, OWN_BYTES
 _ROWS_OF_A_BLOCK = 8 * BLOCK  # of sums
 
 
@@ -36,34 +37,7 @@ Step = tuple[Launch, list[str]]
 """A launch, and the names of its arguments in the call, or among OWN."""
 
 
-def own_addresses(counter: int, buffer: int) -> tuple[int, ...]:
-    """Of OWN, in this scratch memory."""
-    return buffer, buffer + 16, buffer + _FACTORS, counter, buffer + OWN_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class LossPlan:
-    """Launches in turn, each with the places of its arguments among inputs, numbers, outputs and scratch memory."""
-
-    kernel: str
-    scratch: int
-    launches: tuple[Launch, ...]
-    places: tuple[tuple[int, ...], ...]
-    device: Device
-    copied: tuple[int, int, int] | None  # places of an output and of its copy, and bytes
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        values = (*inputs, *outputs, *own_addresses(*scratch(self.device, stream, self.scratch)))
-        with in_turn:
-            for launch, places in zip(self.launches, self.places, strict=True):
-                launch([values[place] for place in places], stream)
-        if self.copied is not None:
-            source, target, size = self.copied
-            with activate(self.device):
-                check(driver.cuMemcpyDtoDAsync(values[target], values[source], size, stream), "copying losses")
-
-
-def plan(call: Call) -> LossPlan | EmptyPlan:
+def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     roles, device = roles_of(call), device_of(call)
     data = call.inputs[roles.data]
     if 0 in data.shape:
@@ -90,13 +64,16 @@ def plan(call: Call) -> LossPlan | EmptyPlan:
     if roles.row_loss and roles.loss and not total:
         copied = names.index(roles.row_loss), names.index(roles.loss), call.outputs[roles.loss].nbytes
     kept = losses == LOSSES and roles.forward
-    return LossPlan(
+    return LaunchesPlan(
         name,
         OWN_BYTES + kept * data.size // columns * 8,
         tuple(launch for launch, _ in made),
         tuple(tuple(names.index(each) for each in arguments) for _, arguments in made),
+        OWN_OFFSETS,
         device,
-        copied,
+        counted=True,
+        copied=copied,
+        alike=not call.scalars,
     )
 
 
@@ -184,43 +161,29 @@ class Steps:
     def rows(self, losses: str) -> tuple[str, Step]:
         """The config's name, and the launch. losses: the name of what the rows' losses are written to."""
         call, roles, loss = self._call, self._roles, self._loss
-        tensors = {**call.inputs, **call.outputs}
-        inputs = [name for name in (roles.data, roles.probabilities, roles.bias) if name]
-        outputs = [name for name in (roles.gradient, roles.log_prob if roles.forward else None) if name]
-        parameters = [name for name in (roles.class_weight if loss.weighted else None, roles.logit_bias) if name]
-        results: list[str] = []
-        if roles.loss or roles.row_loss or roles.entropy:
-            results = [losses, *([roles.entropy] if roles.entropy else [])]
-
-        def types_of(names: Sequence[str]) -> tuple[str, ...]:
-            return tuple(tensors[name].dtype.name if name in tensors else self._compute for name in names)
-
-        plain = not (loss.smoothing or loss.softcap or loss.entropy or roles.probabilities or parameters)
-        types = RowsTypes(
-            call.operator,
-            types_of(inputs),
-            types_of(outputs),
-            types_of(parameters),
-            ("int64",),
-            types_of(results),
-            all(tensors[name].alignment == 16 for name in parameters),
+        made = Tensor(np.dtype(self._compute), (self._rows,), (), 16)
+        tensors = {LOSSES: made, **call.inputs, **call.outputs}
+        results = (losses, roles.entropy) if roles.loss or roles.row_loss or roles.entropy else ()
+        arrays = RowArrays(
+            _given(roles.data, roles.probabilities, roles.bias),
+            _given(roles.gradient, roles.log_prob if roles.forward else None),
+            _given(roles.class_weight if loss.weighted else None, roles.logit_bias),
+            results=_given(*results),
             reductions=2 if roles.forward else 0,
             pairs=True,
-            native_bfloat16=self._device.capability >= (8, 0),
         )
-        problem = problem_of(types, {name: tensors[name] for name in (*inputs, *outputs)}, roles.axis, roles.axis + 1)
+        plain = not (loss.smoothing or loss.softcap or loss.entropy or roles.probabilities or arrays.parameters)
+        problem = rows_problem(call.operator, arrays, tensors, roles.axis, roles.axis + 1, self._device, numbers=1)
         registers = 64 + 32 * (not plain) + 56 * (problem.inner > 0) + 16 * (self._compute == "float64")
-        problem = replace(problem, types=replace(types, registers=registers))  # as the assembler reports them
+        problem = replace(problem, types=replace(problem.types, registers=registers))  # as the assembler reports them
         # NVIDIA's compiler does not unroll loops that are too long, and their arrays get local memory: with options on
         # any device, and from compute capability 10.0 on with sums of 8 elements at once.
         long = problem.width > 4 and roles.forward and self._device.capability >= (10, 0)
         if problem.inner and (not plain or long):
             problem = replace(problem, width=max(1, problem.width // 2))
         config = next(configs(problem, self._device.capability))
-        given = {f"input_{n}": name for n, name in enumerate(inputs)}
-        given |= {f"output_{n}": name for n, name in enumerate(outputs)}
-        given |= {f"parameter_{n}": name for n, name in enumerate(parameters)}
-        given |= {f"result_{n}": name for n, name in enumerate(results)}
+        names = (*arrays.inputs, *arrays.outputs, *arrays.parameters, *arrays.results)
+        given = {arrays.argument(name): name for name in names}
         places = {"labels": 0, "weight": 1, "upstream": 2, "factors": 3, "ignore_index": 4}
         numbers = self._arguments(upstream=roles.upstream, factors="factors")
         given |= {f"scalar_{places[key]}": name for key, name in numbers.items()}
@@ -229,3 +192,7 @@ class Steps:
             problem, config, builder, list(given), self._device, loss, numbers={"scalar_4": self._ignored}
         )  # fmt: skip
         return f"cross_entropy_{config.name}", (launch, list(given.values()))
+
+
+def _given(*names: str | None) -> tuple[str, ...]:
+    return tuple(name for name in names if name)

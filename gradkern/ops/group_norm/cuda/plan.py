@@ -78,8 +78,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
         parameters = replace(one, step="parameters", lanes=_CHANNELS, rows=rows)
         launches.append(launch(parameters, -(-layout.channels // _CHANNELS), "parameters"))
     size = 2 * layout.samples * (layout.channels * numbers["parts"] + groups) * config.itemsize
-    places = (tuple(range(len(given))),) * len(launches)
-    return LaunchesPlan(config.name.replace("sums_", ""), size, tuple(launches), places, (0,), device)
+    return LaunchesPlan(config.name.replace("sums_", ""), size, tuple(launches), (), (0,), device)
 
 
 def _in_passes(config: GroupNormConfig, layout: Layout, device: Device) -> tuple[GroupNormConfig, dict[str, int], int]:

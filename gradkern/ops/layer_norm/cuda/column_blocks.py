@@ -36,10 +36,7 @@ def column_blocks(config: LayerNormConfig, load_statistics: Callable[..., Any]) 
     """
     WIDTH, VECTORS, ACROSS, THREADS = config.width, config.reduction_vectors, config.reduction_lanes, config.threads
     DOWN, COLUMNS, PER_THREAD = THREADS // ACROSS, config.reduction_columns, VECTORS * WIDTH
-    GROUP_THREADS, WARP_GROUPS = (
-        max(32, ACROSS),
-        config.reduction_warp_groups,
-    )  # whole warps with all columns of the tile
+    GROUP_THREADS, WARP_GROUPS = max(32, ACROSS), config.reduction_warp_groups  # whole warps with all columns
     IN_FLIGHT, CLUSTER_SIZE = ROWS_IN_FLIGHT, config.reduction_cluster_size
     STEP = DOWN * CLUSTER_SIZE  # rows that the threads of a column tile take at a time
     PAIRS_AT = config.ring_at + WARP_GROUPS * 2 * COLUMNS * config.itemsize

@@ -15,14 +15,13 @@ from itertools import product
 
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.layer_norm.cuda.config import ROWS_IN_FLIGHT, LayerNormConfig
-from gradkern.ops.layer_norm.cuda.row_tiling import placed, uncoalesced
+from gradkern.ops.layer_norm.cuda.row_tiling import REGISTERS, lanes_for, placed, sliced, uncoalesced
 
 __all__ = ["with_column_blocks"]
 
 # Bytes of an array, at most, so that the L2 cache still holds it when it is read again. Devices without clusters were
 # not measured; some have 4 MB of L2 cache.
 _MOST_BYTES, _MOST_BYTES_BEFORE = 12 << 20, 1 << 20
-_REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 2048
 _VALUES = {2: (8, 16, 24), 4: (4, 8, 16), 8: (2, 4, 8)}  # of a row in a thread, by the bytes of the widest element
 _BLOCKS_PER_ROW = (1, 2, 4, 8)
@@ -63,21 +62,15 @@ def _with_rows(config: LayerNormConfig, columns: int) -> Iterator[LayerNormConfi
     reduction_vectors = max(1, 8 // (config.width * widest))  # a thread has several single narrow elements
     choices = _BLOCKS_PER_ROW if config.source == "bulk" else (1,)
     config = replace(config, source="plain", line_aligned_stages=False)
-    for blocks_per_row in choices:
-        slice_columns = replace(config, blocks_per_row=blocks_per_row).slice_columns(columns)
-        if blocks_per_row > 1 and (
-            slice_columns * widest < _LEAST_SLICE or slice_columns * (blocks_per_row - 1) >= columns
-        ):
-            continue
+    for part, slice_columns in sliced(config, columns, choices, _LEAST_SLICE):
+        alone = part.blocks_per_row == 1
         for values, threads in product(_VALUES[widest], _THREADS):
-            lanes = -(-slice_columns // values)
-            lanes = round_up(lanes, 32 if blocks_per_row == 1 else 128) if lanes > 16 else 1 << (lanes - 1).bit_length()
-            groups = threads // max(lanes, 32) if blocks_per_row == 1 else int(lanes <= threads)
+            lanes = lanes_for(slice_columns, values, 32 if alone else 128)
+            groups = threads // max(lanes, 32) if alone else int(lanes <= threads)
             if not groups:
                 continue
             chosen = replace(
-                config,
-                blocks_per_row=blocks_per_row,
+                part,
                 lanes=lanes,
                 vectors=values // config.width,
                 groups_per_block=groups,
@@ -102,7 +95,7 @@ def _time(config: LayerNormConfig, columns: int, rows: int, processors: int) -> 
         access = config.width * min(config.data_itemsize, config.upstream_itemsize)
         row_block *= math.sqrt(1 + uncoalesced(config.lanes, access))
     column_block = 2.33 + 0.337 * rounds * (1 + 0.26 * narrow) * (config.threads / 256) ** 0.51
-    row_blocks = -(-rows // (config.groups_per_block * config.group_rows)) * config.blocks_per_row
+    row_blocks = -(-rows // config.block_rows) * config.blocks_per_row
     column_blocks = config.column_blocks(columns)
     resident = placed(config.launch_cluster, processors) * config.blocks_per_processor
     shared_out = (row_blocks * row_block + column_blocks * column_block) / resident
@@ -141,4 +134,4 @@ def _resident(config: LayerNormConfig) -> int:
     loads += config.reduction_vectors * max(1, config.width * config.upstream_itemsize // 4)
     of_columns = ROWS_IN_FLIGHT * (loads + 2 * words) + 3 * config.reduction_vectors * config.width * words + 40
     registers = round_up(max(of_rows, of_columns), 8)
-    return min(_REGISTERS // (round_up(config.threads, 128) * registers), _MOST_THREADS // config.threads)
+    return min(REGISTERS // (round_up(config.threads, 128) * registers), _MOST_THREADS // config.threads)

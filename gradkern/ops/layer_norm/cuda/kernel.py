@@ -51,12 +51,8 @@ __all__ = ["build"]
 def build(config: LayerNormConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
     WIDTH, LANES, BLOCKS_PER_ROW = config.width, config.lanes, config.blocks_per_row
-    GROUPS, GROUP_THREADS, THREADS, WARPS = (
-        config.groups_per_block,
-        config.group_threads,
-        config.threads,
-        config.group_threads // 32,
-    )
+    GROUPS, GROUP_THREADS = config.groups_per_block, config.group_threads
+    THREADS, WARPS = config.threads, config.group_threads // 32
     GROUP_ROWS, STAGES, PER_THREAD = config.group_rows, config.stages, config.per_thread
     IN_REGISTERS, SCALE_IN_REGISTERS = config.row_in_registers, config.scale_in_registers
     REFILLS_EARLY = config.refills_early
@@ -65,11 +61,8 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
     X_GRAD, SCALE_GRAD = config.makes_X_grad, "scale_grad" in config.written
     BIAS_GRAD, X_GRAD_SUM = "bias_grad" in config.written, "X_grad_sum" in config.written
     SUMS = 0 if ROW_SUMS else config.sums
-    SEPARATE_REDUCTION, STRIPE, STRIPE_BLOCKS = (
-        config.separate_reduction,
-        config.reduction_columns,
-        config.reduction_cluster_size,
-    )
+    SEPARATE_REDUCTION, STRIPE = config.separate_reduction, config.reduction_columns
+    STRIPE_BLOCKS = config.reduction_cluster_size
     ROW_TERMS, NEEDS_X, ZERO_PADDED = config.row_terms, config.needs_X, config.zero_padded
     EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
     SINGLE_BLOCK = config.single_block
@@ -121,9 +114,8 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
                                 int32(cuda.blockIdx.x))  # fmt: skip
                 return
             block, blocks = int32(block - first_block), int32(blocks - first_block)
-        if (
-            not IN_REGISTERS
-        ):  # the same for one group, in fewer registers: the compiler must assume that a dividend above may be negative
+        # the same for one group, in fewer registers: the compiler must assume that a dividend above may be negative
+        if not IN_REGISTERS:
             group, group_thread, lane = int32(0), thread, thread
             warp, warp_lane = int32(thread >> 5), int32(thread & 31)
             slice_ = i.cluster_rank()  # from it the compiler cannot infer that a block has all its vectors
@@ -230,9 +222,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
             x_at, d_at, z_at = places(stage_at, X, Y_grad, residual, X_stride, D_stride, residual_stride,
                                       row, own_row, group_row, columns)  # fmt: skip
             wait_for_rows(barrier, parity)
-            first_pass(
-                pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, inside, valid
-            )  # fmt: skip
+            first_pass(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, inside, valid)
 
             # the row's s1 and s2, over all its threads
             if ROW_TERMS and not APPLY:
@@ -253,10 +243,8 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
                 fetch(stage_at, barrier, X, Y_grad, residual, X_stride, D_stride, residual_stride, refill, rows,
                       group_thread, lane, group_row, columns)  # fmt: skip
             if X_GRAD:
-                out_at, branch_at = (
-                    row_address(X_grad, own_row, out_stride),
-                    row_address(branch_grad, own_row, branch_stride),
-                )
+                out_at = row_address(X_grad, own_row, out_stride)
+                branch_at = row_address(branch_grad, own_row, branch_stride)
                 if ALIGNED_VECTORS:
                     out_at, branch_at = out_at & -UNIT, branch_at & -UNIT
                 second_pass(pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, branch_at, m, r, minus_mean,

@@ -38,12 +38,8 @@ def register_parameter(config: RowConfig, wanted: bool) -> Callable[..., None]:
     """The device function load(values, parameter, first_column, columns, lane, vectors): loads a thread's part of a
     parameter; zero beyond the columns, and for a parameter that is not needed.
     """
-    WIDTH, LANES, VECTORS, UNPREDICATED_VECTORS = (
-        config.width,
-        config.lanes,
-        config.vectors,
-        config.unpredicated_vectors,
-    )
+    WIDTH, LANES = config.width, config.lanes
+    VECTORS, UNPREDICATED_VECTORS = config.vectors, config.unpredicated_vectors
     ALIGNED_VECTORS, PARAMETER = config.aligned_vectors, config.parameter_itemsize
     FLOAT = float32 if config.compute == "float32" else float64
     load_vector = parameter_vector(config)
@@ -77,12 +73,8 @@ def parameter_words(config: RowConfig) -> tuple[Callable[..., None], Callable[..
     load(words, parameter, first_column, lane, vectors)   issues all loads
     unpack(values, words, j)                              converts vector j
     """
-    WIDTH, LANES, VECTORS, UNPREDICATED_VECTORS = (
-        config.width,
-        config.lanes,
-        config.vectors,
-        config.unpredicated_vectors,
-    )
+    WIDTH, LANES = config.width, config.lanes
+    VECTORS, UNPREDICATED_VECTORS = config.vectors, config.unpredicated_vectors
     PARAMETER = config.parameter_itemsize
     PIECE = min(16, config.scale_width * PARAMETER)  # bytes of a load
     ELEMENTS, WORDS = PIECE // PARAMETER, max(1, PIECE // 4)
@@ -117,13 +109,8 @@ def shared_parameters(config: RowConfig) -> tuple[Callable[..., None], Callable[
 
     Parameters are in planes of 16 bytes a vector, so that a warp's loads of 16 bytes have no bank conflicts.
     """
-    WIDTH, LANES, VECTORS, THREADS, ALIGNED_VECTORS = (
-        config.width,
-        config.lanes,
-        config.vectors,
-        config.threads,
-        config.aligned_vectors,
-    )
+    WIDTH, LANES, VECTORS = config.width, config.lanes, config.vectors
+    THREADS, ALIGNED_VECTORS = config.threads, config.aligned_vectors
     BIAS, INVERSE = config.shared_bias, config.shared_inverse
     ITEM, PARAMETER, SCALE_WIDTH = ITEMSIZE[config.shared_parameter], config.parameter_itemsize, config.scale_width
     MOST_COLUMNS = config.most_columns

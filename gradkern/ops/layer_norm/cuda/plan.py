@@ -9,10 +9,11 @@ from dataclasses import replace
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.launch import Launch
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
-from gradkern.ops.layer_norm.cuda.row_plan import NormPlan, NormProblem, problem_of, unfit
+from gradkern.ops.layer_norm.cuda.row_plan import NormProblem, problem_of, unfit
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 __all__ = ["plan"]
@@ -37,7 +38,7 @@ _MATRICES = ("Y_grad", "X", "residual", "X_grad", "branch_grad")
 _LEAST_ALIGNED = 385  # columns: in narrower rows a warp has too few vectors
 
 
-def plan(call: Call) -> NormPlan | EmptyPlan:
+def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     """The plan of one of the three layer-norm gradients on `call.device`."""
     problem = problem_of(call, _NAMES, _MATRICES)
     if isinstance(problem, EmptyPlan):
@@ -80,7 +81,7 @@ def _better(problem: NormProblem, config: LayerNormConfig) -> Iterator[LayerNorm
         yield _chosen(problem, config, *widths)
 
 
-def _plan(problem: NormProblem, config: LayerNormConfig) -> NormPlan:
+def _plan(problem: NormProblem, config: LayerNormConfig) -> LaunchesPlan:
     rows, columns = problem.rows, problem.columns
     if config.shared_bytes > problem.device.shared_bytes:
         # the two launches of very wide rows of the invertible norm do not fit compute capability 7.5
@@ -97,7 +98,8 @@ def _plan(problem: NormProblem, config: LayerNormConfig) -> NormPlan:
     partial = writers * config.column_sums.partial_bytes(columns)
     sums = rows * config.blocks_per_row * 2 * config.itemsize if in_two else 0
     name = f"layer_norm_{config.plan_name}" + "_column_blocks" * config.separate_reduction
-    return NormPlan(name, partial + sums, launches, problem.device, partial)
+    offsets = (0, partial) if partial + sums else ()
+    return LaunchesPlan(name, partial + sums, launches, (), offsets, problem.device, counted=True)
 
 
 def _launch(problem: NormProblem, config: LayerNormConfig, arguments: tuple[list[int], list[int]]) -> Launch:

@@ -127,6 +127,11 @@ class RowConfig(ByColumns, ByElementType):
     # --- sizes --------------------------------------------------------------------------------------------------------
 
     @property
+    def block_rows(self) -> int:
+        """Rows that a block takes at a time."""
+        return self.groups_per_block * self.group_rows
+
+    @property
     def upstream_itemsize(self) -> int:
         return ITEMSIZE[self.upstream]
 

@@ -45,17 +45,10 @@ def row_passes(
     valid: this thread has a row; vectors: of a row in this block; inside: with aligned vectors, a bit for each of the
     thread's elements, set if it belongs to the row.
     """
-    WIDTH, LANES, VECTORS, UNPREDICATED_VECTORS = (
-        config.width,
-        config.lanes,
-        config.vectors,
-        config.unpredicated_vectors,
-    )
-    IN_REGISTERS, SCALE_IN_REGISTERS, SCALES_SUMS = (
-        config.row_in_registers,
-        config.scale_in_registers,
-        config.scales_sums,
-    )
+    WIDTH, LANES = config.width, config.lanes
+    VECTORS, UNPREDICATED_VECTORS = config.vectors, config.unpredicated_vectors
+    IN_REGISTERS, SCALE_IN_REGISTERS = config.row_in_registers, config.scale_in_registers
+    SCALES_SUMS = config.scales_sums
     INVERTIBLE, CENTRED, centre = config.invertible, config.centred, centring(config)
     NEEDS_X, ROW_TERMS, ZERO_PADDED = config.needs_X, config.row_terms, config.zero_padded
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in config.written, "bias_grad" in config.written
@@ -74,10 +67,8 @@ def row_passes(
         i.storer("global", each, WIDTH, config.native_bfloat16) for each in (config.result, BRANCH)
     )
     load_X_words, load_D_words = i.word_loader(memory, min(16, X_VECTOR)), i.word_loader(memory, min(16, D_VECTOR))
-    WORDS, ELEMENTS = (
-        max(1, X_VECTOR // 4),
-        max(1, 4 // config.data_itemsize),
-    )  # words of an aligned vector, elements of a word
+    # words of an aligned vector, elements of a word
+    WORDS, ELEMENTS = max(1, X_VECTOR // 4), max(1, 4 // config.data_itemsize)
     unpack_X, unpack_D = i.unpacker(config.data, WIDTH), i.unpacker(config.upstream, WIDTH)
     store_one, store_one_branch = (
         i.storer("global", each, 1, config.native_bfloat16) for each in (config.result, BRANCH)
@@ -126,10 +117,8 @@ def row_passes(
         shared = i.shared_memory()
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         bias, scale = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        s1, s2 = (
-            cuda.local.array(2, FLOAT),
-            cuda.local.array(2, FLOAT),
-        )  # two accumulators each: shorter dependency chains
+        # two accumulators each: shorter dependency chains
+        s1, s2 = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
         s1[0] = s1[1] = s2[0] = s2[1] = FLOAT(0)
         for j in range(VECTORS):
             v = lane + j * LANES
@@ -181,11 +170,8 @@ def row_passes(
         """X_grad = g * r + (xh * k2 + k1)"""
         shared = i.shared_memory()
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        bias, scale, over_scale = (
-            cuda.local.array(WIDTH, FLOAT),
-            cuda.local.array(WIDTH, FLOAT),
-            cuda.local.array(WIDTH, FLOAT),
-        )
+        bias, scale = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        over_scale = cuda.local.array(WIDTH, FLOAT)
         if ALIGNED_VECTORS:  # else the compiler keeps the first pass's masks, in as many registers
             inside = i.opaque(inside)
         k1, k2 = pair[0] * r * minus_mean, pair[1] * r * minus_mean

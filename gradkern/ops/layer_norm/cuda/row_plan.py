@@ -1,49 +1,20 @@
-"""The plan of a layer norm or of its gradient, and decisions that both share, from the layout of the arrays."""
+"""Shared by the plans of a layer norm and of its gradient: the arrays of a call, and what follows from their layout."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
-from gradkern.cuda.launch import Kernel, Launch, kernel_of_config, named
+from gradkern.cuda.launch import Kernel, kernel_of_config, named
 from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
-from gradkern.cuda.scratch import scratch
 from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 
-__all__ = ["NormPlan", "NormProblem", "problem_of", "unfit"]
-
-
-@dataclass(frozen=True, slots=True)
-class NormPlan:
-    """One launch, or two where a row is too wide for a cluster, with scratch memory if it is needed: sums of rows, and
-    for a gradient, before these, `partial_bytes` of partial sums over rows, and a counter.
-    """
-
-    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
-    kernel: str
-    scratch: int
-    launches: tuple[Launch, ...]
-    device: Device
-    partial_bytes: int | None = None
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        if not self.scratch:
-            self.launches[0]((*inputs, *outputs), stream)
-            return
-        counter, buffer = scratch(self.device, stream, self.scratch)
-        own = (buffer,) if self.partial_bytes is None else (buffer, buffer + self.partial_bytes, counter)
-        values = (*inputs, *outputs, *own)
-        if len(self.launches) == 1:
-            self.launches[0](values, stream)
-        else:
-            with in_turn:
-                for launch in self.launches:
-                    launch(values, stream)
+__all__ = ["NormProblem", "problem_of", "unfit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +121,9 @@ class NormProblem:
 
     def wanted_blocks(self, config: RowConfig) -> int:
         """As many as give every row its own group of threads."""
-        groups = -(-self.rows // (config.groups_per_block * config.group_rows))
-        return round_up(groups * config.blocks_per_row, config.blocks_together(self.columns))
+        return round_up(
+            -(-self.rows // config.block_rows) * config.blocks_per_row, config.blocks_together(self.columns)
+        )
 
 
 def problem_of(call: Call, kinds: Mapping[str, str], matrices: Sequence[str]) -> NormProblem | EmptyPlan:

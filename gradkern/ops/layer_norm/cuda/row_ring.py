@@ -34,13 +34,8 @@ def row_ring(config: RowConfig) -> tuple[Callable[..., Any], ...]:
     pad(ring, lane, group_row, vectors)
         writes zeros behind a row's vectors, in every stage: no copy overwrites them
     """
-    ALIGNED, PACKED, BULK, ASYNC, RING = (
-        config.aligned,
-        config.packed,
-        config.source == "bulk",
-        config.source == "async",
-        config.ring,
-    )
+    ALIGNED, PACKED, BULK = config.aligned, config.packed, config.source == "bulk"
+    ASYNC, RING = config.source == "async", config.ring
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
     END_TO_END, X_BYTES, D_BYTES = config.end_to_end, config.data_itemsize, config.upstream_itemsize
     # the bits of an address that determine a row's offset in its stage: copies are whole units of 16 bytes

@@ -62,16 +62,9 @@ def pair_exchange(config: RowConfig) -> Callable[..., int]:
 
     @device_function
     def exchange(
-        pair: Any,
-        pairs: int,
-        arrived: int,
-        buffer: int,
-        parity: int,
-        group: int,
-        warp: int,
-        warp_lane: int,
+        pair: Any, pairs: int, arrived: int, buffer: int, parity: int, group: int, warp: int, warp_lane: int,
         slice_: int,
-    ) -> int:
+    ) -> int:  # fmt: skip
         at = pairs + buffer * (SLOTS * PAIR)
         if CLUSTER:
             # Each warp sends to all blocks, and arrives at its own block's barrier when all its lanes have read the
@@ -103,13 +96,8 @@ def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[...
                                             of the pairs of warps; the arguments are those of an exchange
     from_memory(pair, row_sums, row, warp_lane)   of the pairs that the previous launch wrote for every block of a row
     """
-    LANES, BLOCKS_PER_ROW, CENTRED, SLOTS, PAIR = (
-        config.lanes,
-        config.blocks_per_row,
-        config.centred,
-        config.exchange_slots,
-        2 * config.itemsize,
-    )
+    LANES, BLOCKS_PER_ROW, CENTRED = config.lanes, config.blocks_per_row, config.centred
+    SLOTS, PAIR = config.exchange_slots, 2 * config.itemsize
     DOUBLE = config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
     load_pair, load_4 = i.loader("shared", config.compute, 2), i.loader("shared", config.compute, 4)
@@ -133,16 +121,9 @@ def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[...
 
     @device_function
     def over_warps(
-        pair: Any,
-        pairs: int,
-        arrived: int,
-        buffer: int,
-        parity: int,
-        group: int,
-        warp: int,
-        warp_lane: int,
+        pair: Any, pairs: int, arrived: int, buffer: int, parity: int, group: int, warp: int, warp_lane: int,
         slice_: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         four, more = cuda.local.array(4, FLOAT), cuda.local.array(2, FLOAT)
         at = exchange(pair, pairs, arrived, buffer, parity, group, warp, warp_lane, slice_)
         if SLOTS <= 8:

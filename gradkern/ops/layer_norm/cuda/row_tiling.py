@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 
-__all__ = ["LEAST_SLICE", "begins_within_lines", "clusters", "placed", "uncoalesced"]
+__all__ = [
+    "LEAST_SLICE",
+    "REGISTERS",
+    "SMALL",
+    "begins_within_lines",
+    "clusters",
+    "lanes_for",
+    "placed",
+    "sliced",
+    "uncoalesced",
+]
 
+Config = TypeVar("Config", bound=RowConfig)
+
+REGISTERS = 65536  # of a multiprocessor
+SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take a few registers more
 LEAST_SLICE = 4096  # bytes of a row in one block: with less, blocks of a cluster mostly wait for each other
 # share of an H200's multiprocessors that can be occupied by clusters of this many blocks
 _PLACED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 6: 0.78, 8: 0.91, 16: 0.85}
@@ -19,6 +38,26 @@ def begins_within_lines(config: RowConfig, columns: int) -> bool:
         return config.line_aligned_stages
     sizes = (config.data_itemsize, config.upstream_itemsize)
     return config.packed and any(config.group_rows * columns * each % LINE for each in sizes)
+
+
+def sliced(
+    config: Config, columns: int, choices: Iterable[int], least: int = LEAST_SLICE
+) -> Iterator[tuple[Config, int]]:
+    """`config` with as many blocks per row as `choices` allow, each with columns and at least `least` bytes of them;
+    and the columns of a block.
+    """
+    for blocks_per_row in choices:
+        chosen = replace(config, blocks_per_row=blocks_per_row)
+        slice_columns = chosen.slice_columns(columns)
+        others = slice_columns * (blocks_per_row - 1)
+        if blocks_per_row == 1 or (others < columns and slice_columns * config.widest >= least):
+            yield chosen, slice_columns
+
+
+def lanes_for(columns: int, values: int, whole: int = 32, parts_of_warps: bool = True) -> int:
+    """Threads of a row with this many values each: a multiple of `whole`, or a power of two up to 16."""
+    least = -(-columns // values)
+    return round_up(least, whole) if least > 16 or not parts_of_warps else 1 << (least - 1).bit_length()
 
 
 def uncoalesced(lanes: int, access: int) -> float:

@@ -13,14 +13,19 @@ from math import log2
 
 from gradkern.cuda.device_code.columns import last_step, round_up
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
-from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, begins_within_lines, clusters
+from gradkern.ops.layer_norm.cuda.row_tiling import (
+    REGISTERS,
+    SMALL,
+    begins_within_lines,
+    clusters,
+    lanes_for,
+    sliced,
+)
 from gradkern.ops.layer_norm.cuda.times import CUT, persistent_loss
 
 __all__ = ["choose"]
 
-_REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 512  # that have rows
-_SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take a few registers more
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _VALUES = {2: (8, 12, 16, 24), 4: (4, 6, 8, 10, 12, 14, 16, 24), 8: (4, 8, 12)}  # a thread, by the widest type
 _SINGLE = (8, 9, 12, 16)  # the same where an access is of one element of 2 bytes
@@ -28,9 +33,8 @@ _MOST_IDLE = 1.54  # columns that threads have room for over columns of a row: m
 _ALONE = (224, 256)  # lanes of a single group that is better halved: see _with_fewer_warps
 _RESERVED = 1024  # bytes of shared memory that a block takes besides its own
 _MANY_GROUPS = 8
-_MOST_IN_TUPLE = (
-    48  # blocks of a tuple, one for each part of a row and each shift: larger tuples leave too many blocks idle
-)
+# blocks of a tuple, one for each part of a row and each shift: larger tuples leave too many blocks idle
+_MOST_IN_TUPLE = 48
 
 
 def choose(
@@ -65,20 +69,15 @@ def _with_columns(
 ) -> Iterator[LayerNormConfig]:
     """The assignments of columns to threads that fit registers and shared memory. cuts: numbers of blocks of a row."""
     registers = config.itemsize // 4  # of one value
-    widest, in_clusters = config.widest, config.source == "bulk"
-    for blocks_per_row in cuts:
-        slice_columns = replace(config, blocks_per_row=blocks_per_row).slice_columns(columns)
-        if slice_columns * (blocks_per_row - 1) >= columns or (
-            blocks_per_row > 1 and slice_columns * widest < LEAST_SLICE
-        ):
-            continue
+    in_clusters = config.source == "bulk"
+    for part, slice_columns in sliced(config, columns, cuts):
+        blocks_per_row = part.blocks_per_row
         for width, values in _vectors(config):
-            lanes = -(-slice_columns // values)
-            lanes = round_up(lanes, 32) if lanes > 16 or config.aligned_vectors else 1 << (lanes - 1).bit_length()
+            lanes = lanes_for(slice_columns, values, parts_of_warps=not config.aligned_vectors)
             lanes = round_up(lanes, 64) if lanes > 384 and registers == 2 else lanes  # 416 lanes spill registers
             if lanes > _MOST_THREADS or _spills(config, blocks_per_row, lanes, width, values):
                 continue
-            chosen = replace(config, blocks_per_row=blocks_per_row, lanes=lanes, vectors=values // width)
+            chosen = replace(part, lanes=lanes, vectors=values // width)
             chosen = replace(chosen, width=width, scale_width=min(config.scale_width, width))
             # without clusters the alternative is to read all rows twice
             few_values = not in_clusters and chosen.per_thread * registers * (3 + chosen.sums) <= 128
@@ -86,7 +85,7 @@ def _with_columns(
                 continue
             if in_clusters and replace(chosen, stages=2).shared_bytes > shared_bytes:
                 continue
-            if clusters(chosen, columns, processors) and blocks_per_row * chosen.period(columns) <= _MOST_IN_TUPLE:
+            if clusters(chosen, columns, processors) and chosen.blocks_together(columns) <= _MOST_IN_TUPLE:
                 yield chosen
 
 
@@ -227,4 +226,4 @@ def _registers(config: LayerNormConfig, small: bool) -> int:
 def _has_registers(config: LayerNormConfig, shared_bytes: int) -> bool:
     """Registers are allocated in units of four warps. Configs that spilled took up to 1.5 times as long."""
     threads = round_up(config.threads * config.blocks_per_processor, 128)
-    return threads * _registers(config, shared_bytes < _SMALL) <= _REGISTERS
+    return threads * _registers(config, shared_bytes < SMALL) <= REGISTERS

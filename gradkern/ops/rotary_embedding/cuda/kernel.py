@@ -73,31 +73,10 @@ def build(config: RotaryConfig) -> Callable[..., None]:
     load_position = i.word_loader("global", 8)
 
     def kernel(
-        X: int,
-        cos: int,
-        sin: int,
-        positions: int,
-        Y: int,
-        rows: int,
-        inner: int,
-        middle: int,
-        last: int,
-        x_0: int,
-        x_1: int,
-        x_2: int,
-        y_0: int,
-        y_1: int,
-        y_2: int,
-        cos_0: int,
-        cos_1: int,
-        cos_2: int,
-        sin_0: int,
-        sin_1: int,
-        sin_2: int,
-        place_0: int,
-        place_1: int,
-        place_2: int,
-    ) -> None:
+        X: int, cos: int, sin: int, positions: int, Y: int, rows: int, inner: int, middle: int, last: int, x_0: int,
+        x_1: int, x_2: int, y_0: int, y_1: int, y_2: int, cos_0: int, cos_1: int, cos_2: int, sin_0: int,
+        sin_1: int, sin_2: int, place_0: int, place_1: int, place_2: int,
+    ) -> None:  # fmt: skip
         """inner, middle: sizes of the fastest row axis and of the next; last: the last position of the cache."""
         thread = int32(cuda.threadIdx.x)
         lane, row = thread % LANES, int64(cuda.blockIdx.x) * ROWS + thread // LANES

@@ -6,51 +6,28 @@ Sums are float64, in an order that shapes and strides alone determine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda.device import Device, in_turn
+from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.numbers_plan import NumbersPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
-from gradkern.cuda.scratch import scratch
 from gradkern.kernels.elementwise.plan import elementwise_plan
 from gradkern.kernels.rows.problem import RowsAxis, merged
 from gradkern.ops.scaling.cuda.division_kernel import ARGUMENTS, AXES, SUM_ARGUMENTS, DivisionConfig
 from gradkern.strides import c_strides
 
-__all__ = ["DivisionPlan", "plan"]
+__all__ = ["plan"]
 
 _KERNELS = "gradkern.ops.scaling.cuda.division_kernel:"
 _THREADS, _BLOCKS = 256, 8  # of a block; of a multiprocessor, at most, where sums are cut into parts
 _LEAST = 32  # elements that a thread adds, where it can have so many
 
 
-@dataclass(frozen=True, slots=True)
-class DivisionPlan:
-    """For each result the launch of its parts, and, unless there is one part, that of their sum."""
-
-    kernel: str
-    steps: tuple[tuple[Launch, Launch | None], ...]
-    device: Device
-    scratch: int
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return tuple(launch for step in self.steps for launch in step if launch is not None)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        buffer = scratch(self.device, stream, self.scratch)[1] if self.scratch else 0
-        with in_turn:
-            for (parts, total), output in zip(self.steps, outputs, strict=True):
-                parts((*inputs, output if total is None else buffer), stream)
-                if total is not None:
-                    total((buffer, output), stream)
-
-
-def plan(call: Call) -> DivisionPlan | LaunchPlan | NumbersPlan | EmptyPlan:
+def plan(call: Call) -> LaunchesPlan | LaunchPlan | NumbersPlan | EmptyPlan:
     sizes, device = call.axes["sizes"], device_of(call)
     if call.inputs["A"].shape == call.inputs["B"].shape == sizes:
         return elementwise_plan(call, f"{_KERNELS}build")
@@ -61,8 +38,15 @@ def plan(call: Call) -> DivisionPlan | LaunchPlan | NumbersPlan | EmptyPlan:
         raise Refusal(f"dY, A, B: {len(axes)} dimensions that are not merged are more than the {AXES} of its kernel")
     axes = [*[RowsAxis(1, (0,) * 5)] * (AXES - len(axes)), *axes]
     made = [_step(call, name, axes, device) for name in call.outputs]
-    names = ", ".join(name for _, _, name, _ in made)
-    return DivisionPlan(names, tuple(each[:2] for each in made), device, max(each[3] for each in made))
+    inputs, steps = range(len(call.inputs)), list[tuple[Launch, tuple[int, ...]]]()
+    scratch = len(inputs) + len(made)  # its place, behind those of the outputs
+    for output, (parts, total, _, _) in enumerate(made, len(inputs)):
+        steps.append((parts, (*inputs, output if total is None else scratch)))
+        if total is not None:
+            steps.append((total, (scratch, output)))
+    launches, places = zip(*steps, strict=True)
+    names, memory = ", ".join(name for _, _, name, _ in made), max(each[3] for each in made)
+    return LaunchesPlan(names, memory, launches, places, (0,) if memory else (), device)
 
 
 def _axes(call: Call) -> list[RowsAxis]:

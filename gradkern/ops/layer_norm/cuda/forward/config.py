@@ -7,31 +7,13 @@ from dataclasses import dataclass
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["ARGUMENTS", "NAMES", "NormForwardConfig"]
+__all__ = ["ARGUMENTS", "NormForwardConfig"]
 
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("X", "skip", "shift", "scale", "bias", "Y", "mean", "inv_std", "sum", "row_sums"),
     *("rows", "X_stride", "skip_stride", "Y_stride", "sum_stride"),
     *("columns", "slice_columns", "over_columns", "epsilon"),  # the last two: as the bits of config.compute
 )
-NAMES = {  # of the arrays: contract name -> the kernel's
-    "X": "X",
-    "input": "X",
-    "skip": "skip",
-    "gamma": "scale",
-    "beta": "bias",
-    "bias": "shift",
-    "Scale": "scale",
-    "scale": "scale",
-    "B": "bias",
-    "Y": "Y",
-    "output": "Y",
-    "Mean": "mean",
-    "mean": "mean",
-    "InvStdDev": "inv_std",
-    "inv_std_var": "inv_std",
-    "input_skip_bias_sum": "sum",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,20 +42,11 @@ __all__ = ["build"]
 def build(config: NormForwardConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
     WIDTH, BLOCKS_PER_ROW, PER_THREAD = config.width, config.blocks_per_row, config.per_thread
-    LANES, GROUPS, GROUP_THREADS, WARPS = (
-        config.lanes,
-        config.groups_per_block,
-        config.group_threads,
-        config.group_threads // 32,
-    )
+    LANES, GROUPS = config.lanes, config.groups_per_block
+    GROUP_THREADS, WARPS = config.group_threads, config.group_threads // 32
     THREADS, GROUP_ROWS, STAGES = config.threads, config.group_rows, config.stages
-    BULK, RING, CLUSTER, CENTRED, NON_PERSISTENT = (
-        config.source == "bulk",
-        config.ring,
-        config.cluster,
-        config.centred,
-        config.non_persistent,
-    )
+    BULK, RING, CLUSTER = config.source == "bulk", config.ring, config.cluster
+    CENTRED, NON_PERSISTENT = config.centred, config.non_persistent
     IN_REGISTERS, SHARED, AHEAD = (config.parameters == each for each in ("registers", "shared", "prefetched"))
     BIASED, SHIFTED = config.biased, config.shifted
     ROW_SUMS, APPLY = config.phase == "row_sums", config.phase == "apply"

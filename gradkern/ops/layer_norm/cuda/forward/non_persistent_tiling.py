@@ -14,17 +14,15 @@ from itertools import product
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.times import blocks_of, is_small, non_persistent_time
-from gradkern.ops.layer_norm.cuda.row_tiling import placed
+from gradkern.ops.layer_norm.cuda.row_tiling import REGISTERS, lanes_for, placed, sliced
 
-__all__ = ["choose_non_persistent", "lanes_for"]
+__all__ = ["choose_non_persistent"]
 
-_REGISTERS = 65536  # of a multiprocessor
 _MOST_THREADS = 2048
 _MOST_LANES = 1024
 _MOST_COLUMNS = 13_000  # of large arrays
-_MOST_COMPUTED = (
-    2048  # of these, with a mean and one input of 2-byte elements: for eight wider shapes a ring was faster
-)
+# of these, with a mean and one input of 2-byte elements: for eight wider shapes a ring was faster
+_MOST_COMPUTED = 2048
 _VALUES = {2: (8, 16, 24, 32, 48), 4: (4, 8, 16, 24, 32), 8: (2, 4, 8, 12, 16, 24, 32)}  # a thread, by the widest type
 _VALUES_OF_LARGE = {2: (8, 16, 24, 32, 48), 4: (4, 6, 8, 12, 16, 24, 32), 8: (4, 6, 8, 10, 12, 16, 20, 24)}
 _BLOCKS_PER_ROW = (1, 2, 4, 8, 16)
@@ -63,12 +61,6 @@ def choose_non_persistent(
     return min(timed, key=lambda each: each[0], default=None)
 
 
-def lanes_for(columns: int, values: int) -> int:
-    """Threads of a row with this many values each: a power of two, or whole warps."""
-    least = -(-columns // values)
-    return round_up(least, 32) if least > 16 else 1 << (least - 1).bit_length()
-
-
 def _candidates_of_small(
     config: NormForwardConfig,
     columns: int,
@@ -82,9 +74,8 @@ def _candidates_of_small(
         for each in _with_rows(chosen, columns, threads, more_registers):
             if each.groups_per_block > 1 and (each.groups_per_block - 1) * each.group_rows >= rows:
                 continue
-            wanted = (
-                1 << (-(-blocks_of(each, rows) // processors) - 1).bit_length()
-            )  # a power of two: kernels serve more shapes
+            # a power of two: kernels serve more shapes
+            wanted = 1 << (-(-blocks_of(each, rows) // processors) - 1).bit_length()
             yield replace(each, blocks_per_processor=min(each.blocks_per_processor, wanted, _MOST_BLOCKS))
 
 
@@ -103,18 +94,13 @@ def _with_columns(
 ) -> Iterator[NormForwardConfig]:
     """The assignments of a row's columns to threads."""
     widest = config.widest
-    for blocks_per_row, values in product(choices, values_of[widest]):
-        slice_columns = replace(config, blocks_per_row=blocks_per_row).slice_columns(columns)
-        if blocks_per_row > 1 and (
-            slice_columns * widest < _LEAST_SLICE or slice_columns * (blocks_per_row - 1) >= columns
-        ):
-            continue
+    for (part, slice_columns), values in product(sliced(config, columns, choices, _LEAST_SLICE), values_of[widest]):
         lanes = lanes_for(slice_columns, values)
-        if values % config.width or lanes > _MOST_LANES or (blocks_per_row > 1 and lanes < 32):
+        if values % config.width or lanes > _MOST_LANES or (part.blocks_per_row > 1 and lanes < 32):
             continue
         spills = (lanes <= 32 and values * widest > 128) or (values > 32 and (lanes < 32 or config.width == 1))
         if not spills:
-            yield replace(config, blocks_per_row=blocks_per_row, lanes=lanes, vectors=values // config.width)
+            yield replace(part, lanes=lanes, vectors=values // config.width)
 
 
 def _with_rows(
@@ -144,7 +130,7 @@ def _most_blocks(config: NormForwardConfig, more_registers: int) -> int:
     registers = _registers(config) + more_registers
     at_once = max(1, 128 // config.threads)
     held = round_up(at_once * config.threads, 128)
-    return at_once * min(_MOST_THREADS // held, _REGISTERS // (held * registers)) if registers < 256 else 0
+    return at_once * min(_MOST_THREADS // held, REGISTERS // (held * registers)) if registers < 256 else 0
 
 
 def _registers(config: NormForwardConfig) -> int:

@@ -7,10 +7,12 @@ from functools import partial
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.launch import Launch
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan
-from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NAMES, NormForwardConfig
+from gradkern.ops.layer_norm import NAMES
+from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
-from gradkern.ops.layer_norm.cuda.row_plan import NormPlan, NormProblem, problem_of, unfit
+from gradkern.ops.layer_norm.cuda.row_plan import NormProblem, problem_of, unfit
 
 __all__ = ["plan"]
 
@@ -18,7 +20,7 @@ _MATRICES = ("X", "skip", "Y", "sum")
 _LEAST_ALIGNED = 600  # columns: at 470 single elements were faster by 16 %, at 621 aligned vectors by 18 %
 
 
-def plan(call: Call) -> NormPlan | EmptyPlan:
+def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     """The plan of one of the layer norms on `call.device`."""
     problem = problem_of(call, NAMES, _MATRICES)
     if isinstance(problem, EmptyPlan):
@@ -52,7 +54,7 @@ def plan(call: Call) -> NormPlan | EmptyPlan:
         return _plan(problem, chosen(most_blocks_per_row=1))
 
 
-def _plan(problem: NormProblem, config: NormForwardConfig) -> NormPlan:
+def _plan(problem: NormProblem, config: NormForwardConfig) -> LaunchesPlan:
     two = len(config.phases) > 1
     over_columns, epsilon = 1 / problem.columns, problem.call.attributes["epsilon"]
     arguments = problem.arguments(
@@ -60,7 +62,7 @@ def _plan(problem: NormProblem, config: NormForwardConfig) -> NormPlan:
     )  # fmt: skip
     launches = tuple(_launch(problem, phase, arguments) for phase in config.phases)
     sums = problem.rows * config.blocks_per_row * 2 * config.itemsize if two else 0
-    return NormPlan(f"layer_norm_forward_{config.plan_name}", sums, launches, problem.device)
+    return LaunchesPlan(f"layer_norm_forward_{config.plan_name}", sums, launches, (), (0,) * two, problem.device)
 
 
 def _launch(problem: NormProblem, config: NormForwardConfig, arguments: tuple[list[int], list[int]]) -> Launch:

@@ -35,12 +35,8 @@ def row_passes(
     valid: this thread has a row; vectors: of a row in this block; inside: with aligned vectors, a bit for each of the
     thread's elements, set if it belongs to the row.
     """
-    WIDTH, LANES, VECTORS, UNPREDICATED_VECTORS = (
-        config.width,
-        config.lanes,
-        config.vectors,
-        config.unpredicated_vectors,
-    )
+    WIDTH, LANES = config.width, config.lanes
+    VECTORS, UNPREDICATED_VECTORS = config.vectors, config.unpredicated_vectors
     IN_REGISTERS, SHARED, IN_MEMORY, AHEAD = (
         config.parameters == each for each in ("registers", "shared", "global", "prefetched")
     )

@@ -38,12 +38,8 @@ def row_statistics(config: NormForwardConfig) -> tuple[Callable[..., Any], ...]:
     """
     WIDTH, LANES, VECTORS = config.width, config.lanes, config.vectors
     UNPREDICATED_VECTORS = config.unpredicated_vectors
-    BLOCKS_PER_ROW, WARPS, SLOTS, PAIR = (
-        config.blocks_per_row,
-        config.group_threads // 32,
-        config.exchange_slots,
-        2 * config.itemsize,
-    )
+    BLOCKS_PER_ROW, WARPS = config.blocks_per_row, config.group_threads // 32
+    SLOTS, PAIR = config.exchange_slots, 2 * config.itemsize
     CENTRED, CLUSTER, DOUBLE = config.centred, config.cluster, config.compute == "float64"
     FLOAT = float64 if DOUBLE else float32
     load_shared, load_global = i.loader("shared", config.compute, 2), i.loader("global", config.compute, 2)

@@ -11,16 +11,21 @@ from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
-from gradkern.ops.layer_norm.cuda.forward.non_persistent_tiling import choose_non_persistent, lanes_for
+from gradkern.ops.layer_norm.cuda.forward.non_persistent_tiling import choose_non_persistent
 from gradkern.ops.layer_norm.cuda.forward.times import CUT, is_small, persistent_loss, persistent_time
-from gradkern.ops.layer_norm.cuda.row_tiling import LEAST_SLICE, begins_within_lines, clusters
+from gradkern.ops.layer_norm.cuda.row_tiling import (
+    REGISTERS,
+    SMALL,
+    begins_within_lines,
+    clusters,
+    lanes_for,
+    sliced,
+)
 
 __all__ = ["choose"]
 
-_REGISTERS = 65536  # of a multiprocessor
 _MOST_LANES = 512
 _THREADS = (384, 512, 768)  # of a multiprocessor, about
-_SMALL = 128 * 1024  # bytes of shared memory; the assembler needs a few registers more for such devices
 _IN_FLIGHT, _MOST_IN_FLIGHT = 110 * 1024, 170 * 1024  # bytes of rows in flight on a multiprocessor
 _MOST_STAGES = 6
 _VALUES = {2: (8, 9, 12, 16, 24, 32), 4: (4, 8, 12, 16, 24, 32), 8: (4, 6, 8, 12, 16)}  # a thread, by the widest type
@@ -42,7 +47,7 @@ def choose(
     aligned_config: the same with aligned vectors, where these are possible; most_blocks_per_row: of non-persistent
     blocks.
     """
-    more_registers = 4 * config.itemsize * (1 + config.centred) if shared_bytes < _SMALL else 0
+    more_registers = 4 * config.itemsize * (1 + config.centred) if shared_bytes < SMALL else 0
     most_blocks_per_row = min(most_blocks_per_row, max_cluster_size)
     timed = choose_non_persistent(config, columns, rows, processors, most_blocks_per_row, more_registers)
     widths = [*_widths(config), *(_aligned_widths(aligned_config) if aligned_config else ())]
@@ -97,22 +102,12 @@ def _candidates(
     config: NormForwardConfig, columns: int, rows: int, processors: int, shared_bytes: int, cuts: Sequence[int]
 ) -> Iterator[NormForwardConfig]:
     """The assignments of columns to threads that fit registers and shared memory. cuts: numbers of blocks of a row."""
-    widest = config.widest
-    for blocks_per_row in cuts:
-        slice_columns = replace(config, blocks_per_row=blocks_per_row).slice_columns(columns)
-        if slice_columns * (blocks_per_row - 1) >= columns or (
-            blocks_per_row > 1 and slice_columns * widest < LEAST_SLICE
-        ):
-            continue
-        for values in _VALUES[widest]:
-            lanes = (
-                round_up(-(-slice_columns // values), 32)
-                if config.aligned_vectors
-                else lanes_for(slice_columns, values)
-            )
+    for part, slice_columns in sliced(config, columns, cuts):
+        for values in _VALUES[config.widest]:
+            lanes = lanes_for(slice_columns, values, parts_of_warps=not config.aligned_vectors)
             if lanes > _MOST_LANES or values % config.width:
                 continue
-            chosen = replace(config, blocks_per_row=blocks_per_row, lanes=lanes, vectors=values // config.width)
+            chosen = replace(part, lanes=lanes, vectors=values // config.width)
             if clusters(chosen, columns, processors):
                 yield from _with_groups(chosen, columns, rows <= 2 * processors, shared_bytes)
 
@@ -125,7 +120,7 @@ def _with_groups(config: NormForwardConfig, columns: int, few: bool, shared_byte
             continue
         for parameters in ("registers", "shared"):
             chosen = replace(config, groups_per_block=groups, parameters=parameters)
-            if _registers(chosen, shared_bytes) <= min(255, _REGISTERS // round_up(chosen.threads, 128)):
+            if _registers(chosen, shared_bytes) <= min(255, REGISTERS // round_up(chosen.threads, 128)):
                 made = _with_stages(chosen, columns, shared_bytes)
                 if made.shared_bytes <= shared_bytes:
                     yield made
@@ -154,5 +149,5 @@ def _registers(config: NormForwardConfig, shared_bytes: int) -> int:
         rest = 76 if config.per_thread < 24 else 92 if config.per_thread < 32 else 116
         rest += (24 + 16 * config.skips) * config.centred if config.per_thread >= 24 else 0
     rest += 48 if config.vectors > 24 else 0
-    rest += 4 * config.itemsize * config.skips + (24 if shared_bytes < _SMALL else 0)
+    rest += 4 * config.itemsize * config.skips + (24 if shared_bytes < SMALL else 0)
     return config.per_thread * (config.itemsize // 4) * each + rest

@@ -46,13 +46,8 @@ def non_persistent_time(config: NormForwardConfig, columns: int, rows: int, proc
 def persistent_time(config: NormForwardConfig, columns: int, rows: int, processors: int) -> float:
     """Of persistent blocks, with a ring."""
     if is_small(config, columns, rows, processors):  # reduced: others must be faster by a margin
-        time = 4.653 + 1.09 * _memory(config, columns, rows)
-        return 0.95 * (
-            time
-            + 2.36 * (config.blocks_per_row > 1)
-            + 0.83 * config.centred
-            + 2.14 * (config.aligned_vectors or _access(config) < 8)
-        )
+        time = 4.653 + 1.09 * _memory(config, columns, rows) + 2.36 * (config.blocks_per_row > 1)
+        return 0.95 * (time + 0.83 * config.centred + 2.14 * (config.aligned_vectors or _access(config) < 8))
     return _memory(config, columns, rows) * math.exp(_large_persistent_loss(config, columns, rows, processors))
 
 
@@ -61,16 +56,8 @@ def persistent_loss(config: NormForwardConfig, columns: int, rows: int, processo
     less terms that all configs of a shape share.
     """
     room = clusters(config, columns, processors)
-    rounds = rows / (max(1, room) * config.groups_per_block * config.group_rows)
-    filled = (
-        config.stages
-        * config.groups_per_block
-        * config.group_rows
-        * columns
-        / config.blocks_per_row
-        * config.read_bytes
-        / 1024
-    )
+    rounds = rows / (max(1, room) * config.block_rows)
+    filled = config.stages * config.block_rows * columns / config.blocks_per_row * config.read_bytes / 1024
     return (
         0.3 * -math.log(max(0.05, room * config.blocks_per_row / processors))  # multiprocessors with rows
         + 0.0887 * min(1.0, math.ceil(rounds) / rounds - 1)
@@ -92,7 +79,7 @@ def persistent_loss(config: NormForwardConfig, columns: int, rows: int, processo
 
 def blocks_of(config: NormForwardConfig, rows: int) -> int:
     """Number of non-persistent blocks."""
-    return -(-rows // (config.groups_per_block * config.group_rows)) * config.blocks_per_row
+    return -(-rows // config.block_rows) * config.blocks_per_row
 
 
 def _memory(config: NormForwardConfig, columns: int, rows: int) -> float:
@@ -103,18 +90,11 @@ def _large_non_persistent_loss(config: NormForwardConfig, columns: int) -> float
     """The logarithm of the time over that of the memory traffic. A block loads nothing while it reduces and normalises
     its rows. Other resident blocks must keep enough bytes in flight.
     """
-    in_flight = (
-        config.blocks_per_processor * config.groups_per_block * config.group_rows * columns * config.read_bytes / 1024
-    )
+    in_flight = config.blocks_per_processor * config.block_rows * columns * config.read_bytes / 1024
     warps, parameters = math.log2(config.group_threads / 32), _parameters(config)
     late = config.parameters == "global"
-    enough = 7.3 * (
-        1
-        + 1.5 * config.centred
-        - 0.9 * config.skips
-        + (0.37 + 0.19 * config.centred) * warps
-        + 0.47 * late * parameters
-    )
+    enough = 1 + 1.5 * config.centred - 0.9 * config.skips
+    enough = 7.3 * (enough + (0.37 + 0.19 * config.centred) * warps + 0.47 * late * parameters)
     return (
         0.387 * math.exp(-in_flight / max(3.0, enough))
         + 0.0228 * config.skips
@@ -173,16 +153,13 @@ def _small_non_persistent_time(config: NormForwardConfig, columns: int, rows: in
     room = placed(config.blocks_per_row, processors)
     rounds = max(1.0, blocks / (room * config.blocks_per_processor))
     whole_rounds = -(-blocks // (room * config.blocks_per_processor))
-    block_bytes = slice_columns * config.groups_per_block * config.group_rows * config.moved_bytes
+    block_bytes = slice_columns * config.block_rows * config.moved_bytes
     parameter_bytes = slice_columns * config.parameter_itemsize * (1 + config.biased) * blocks / processors
+    traffic = 0.586 + 0.261 * uncoalesced(config.lanes, config.width * config.data_itemsize)
+    traffic += 0.236 * (_access(config) == 2)
     return (
         3.961
-        + _memory(config, columns, rows)
-        * (
-            0.586
-            + 0.261 * uncoalesced(config.lanes, config.width * config.data_itemsize)
-            + 0.236 * (_access(config) == 2)
-        )
+        + _memory(config, columns, rows) * traffic
         + 0.791 * -(-blocks // room) * block_bytes / 65536  # of the multiprocessor with the most
         + 0.624 * parameter_bytes / 65536
         + 0.21 * (config.parameters == "global")
