@@ -1,8 +1,9 @@
-"""ConvGrad without a column matrix: for depthwise convolutions, whose arithmetic is too little to pay for one.
+"""Conv and ConvGrad without a column matrix: for depthwise convolutions, whose arithmetic is too little to pay for one.
 
 A plane (the spatial axes of one image and channel) is laid flat with its padding: position p. dY's plane is spread
 over the same positions, output o at o*strides, zeros between. Then tap k is a distance, flat(k*dilations):
 
+    Y[p] = B[m] + sum over c, k of  W[m, c, k] * X[p + distance[k]]        kept where p is an output
     dX[p] = sum over m, k of  W[m, c, k] * spread[p - distance[k]]
     dW[m, c, k] = sum over p of  X[p] * spread[p - distance[k]]
 
@@ -30,7 +31,7 @@ from gradkern.ops.conv.cpu.exact import sum_products
 from gradkern.ops.conv.cpu.lines import contiguous, spacing_of
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["TASKS", "DirectLaunch", "Flat", "add_taps", "bring_all_home", "bring_home", "fill", "lay"]
+__all__ = ["TASKS", "DirectForward", "DirectLaunch", "Flat"]
 
 BLOCK = 2048  # positions: three buffers of float32 fill three quarters of a 32 KiB L1 cache
 _SHORT_LINE = 40  # elements: where lines are longer, a plain loop is as fast
@@ -74,31 +75,78 @@ def direct(
             for start in range(0, total, block):
                 count = images * total if together else min(block, total - start)
                 if together:
-                    lay(X, (image, images, channel), x, total, padded, (1, 1, 1), begins)
+                    _lay(X, (image, images, channel), x, total, padded, (1, 1, 1), begins)
                 else:
-                    fill(X[image, channel], x, start, count, padded, (1, 1, 1), begins)
+                    _fill(X[image, channel], x, start, count, padded, (1, 1, 1), begins)
                 result[:count] = 0
                 for m in range(group * filters, (group + 1) * filters):
                     if together:
-                        lay(dY, (image, images, m), spread[halo:], total, padded, strides, (0, 0, 0))
+                        _lay(dY, (image, images, m), spread[halo:], total, padded, strides, (0, 0, 0))
                     else:
-                        fill(dY[image, m], spread, start - halo, count + halo, padded, strides, (0, 0, 0))
+                        _fill(dY[image, m], spread, start - halo, count + halo, padded, strides, (0, 0, 0))
                     for tap in range(len(distances)):
                         weights[tap] = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
                     if dX.size:
-                        add_taps(spread, halo - distances, weights, result, count)
+                        _add_taps(spread, halo - distances, weights, result, count)
                     if shares.size:
                         _add_dots(spread, halo - distances, x, shares[share, m, c], count)
                 if dX.size:
                     if together:
-                        bring_all_home(result, dX, (image, images, channel), total, padded, (1, 1, 1), begins)
+                        _bring_all_home(result, dX, (image, images, channel), total, padded, (1, 1, 1), begins)
                     else:
-                        bring_home(result, dX[image, channel], start, count, padded, (1, 1, 1), begins)
+                        _bring_home(result, dX[image, channel], start, count, padded, (1, 1, 1), begins)
+        task = take(queue)
+
+
+@kernel
+def direct_forward(
+    queue: Any,
+    X: Any,
+    W: Any,
+    B: Any,
+    Y: Any,
+    shares: int,
+    padded: Any,
+    strides: Any,
+    begins: Any,
+    taps: Any,
+    distances: Any,
+    block: int,
+    together: int,
+) -> None:
+    """A task is a filter and one of `shares` shares of the images; together: as in `direct`."""
+    channels, filters = W.shape[1], W.shape[0] // max(X.shape[1] // max(W.shape[1], 1), 1)
+    total = padded[0] * padded[1] * padded[2]
+    halo = distances[-1]
+    step = spacing_of(W)[4]
+    x, result, weights = zeros(X, block + halo), zeros(X, block), zeros(X, len(distances))
+    task = take(queue)
+    while task >= 0:
+        share, m = divmod(task, W.shape[0])
+        first, last = X.shape[0] * share // shares, X.shape[0] * (share + 1) // shares
+        for image in range(first, last, max(together, 1)):
+            images = min(together, last - image)
+            for start in range(0, total, block):
+                count = images * total if together else min(block, total - start)
+                result[:count] = B[m] if B.size else real(X, 0)
+                for c in range(channels):
+                    channel = m // filters * channels + c
+                    if together:
+                        _lay(X, (image, images, channel), x, total, padded, (1, 1, 1), begins)
+                    else:
+                        _fill(X[image, channel], x, start, count + halo, padded, (1, 1, 1), begins)
+                    for tap in range(len(distances)):
+                        weights[tap] = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
+                    _add_taps(x, distances, weights, result, count)
+                if together:
+                    _bring_all_home(result, Y, (image, images, m), total, padded, strides, (0, 0, 0))
+                else:
+                    _bring_home(result, Y[image, m], start, count, padded, strides, (0, 0, 0))
         task = take(queue)
 
 
 @njit(**INLINE)
-def add_taps(seen: Any, begins: Any, weights: Any, result: Any, count: int) -> None:
+def _add_taps(seen: Any, begins: Any, weights: Any, result: Any, count: int) -> None:
     """result[p] += sum over taps of weight * seen[begin + p]: nine or three taps for each time that result moves."""
     nines = len(weights) // 9 * 9
     for tap in range(0, nines, 9):
@@ -181,14 +229,14 @@ def _meet(low: int, high: int, stride: int, size: int) -> tuple[int, int]:
 
 
 @njit(**INLINE)
-def fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
+def _fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
     """target[p - start] = plane[i], where i is at i*strides + begins; zero between and around."""
     target[:count] = 0
     _move(plane, target, start, count, padded, strides, begins, None)
 
 
 @njit(**INLINE)
-def bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
+def _bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
     """plane[i] = result[p - start], where i is at i*strides + begins."""
     _move(plane, result, start, count, padded, strides, begins, True)
 
@@ -216,7 +264,7 @@ def _move(plane: Any, flat: Any, start: int, count: int, padded: Any, strides: A
 
 
 @njit(**INLINE)
-def lay(source: Any, images: Any, target: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
+def _lay(source: Any, images: Any, target: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
     """target[n * total + p] = source[n, i], where i is at i*strides + begins; other elements stay.
 
     images: (first, how many, channel)
@@ -225,7 +273,7 @@ def lay(source: Any, images: Any, target: Any, total: int, padded: Any, strides:
 
 
 @njit(**INLINE)
-def bring_all_home(result: Any, target: Any, images: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
+def _bring_all_home(result: Any, target: Any, images: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
     """target[n, i] = result[n * total + p], where i is at i*strides + begins."""
     _move_all(target, images, result, total, padded, strides, begins, True)
 
@@ -295,52 +343,68 @@ class Flat:
             self.block = self.together * total
 
 
-class DirectLaunch:
+class _Direct:
+    """A kernel and the arguments behind its arrays: how planes are laid flat."""
+
+    def __init__(
+        self, kernel: Any, arrays: list[Any], call: Call, geometry: Geometry, buffers: int, scratch: int, limit: int
+    ) -> None:
+        flat = Flat(geometry)
+        sizes = flat.padded, geometry.strides, geometry.pads_begin
+        self._flat = (*sizes, flat.taps, flat.distances, flat.block, flat.together)
+        item = arithmetic(call.inputs["X"].dtype).itemsize
+        self.scratch = scratch + threads.threads() * (buffers * flat.block + flat.halo) * item
+        if self.scratch > limit:
+            raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
+        table, vector = types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C")
+        triple, integer = types.UniTuple(types.int64, 3), types.int64
+        self._kernel = kernel(threads.QUEUE, *arrays, *[triple] * 3, table, vector, integer, integer)
+
+
+class DirectForward(_Direct):
+    """Computes Y in one pass over X."""
+
+    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
+        filters = geometry.group * geometry.filters
+        self._shares = max(1, min(geometry.images, ceil(TASKS / max(filters, 1))))
+        self._tasks = self._shares * filters if prod(geometry.out) * geometry.images else 0
+        source, target = _arrays(call)
+        bias = types.Array(numba.from_dtype(arithmetic(call.inputs["X"].dtype)), 1, "C", readonly=True)
+        super().__init__(direct_forward, [source, source, bias, target, types.int64], call, geometry, 2, 0, limit)
+
+    def __call__(self, X: np.ndarray, W: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
+        threads.run(self._kernel, self._tasks, X.nbytes + Y.nbytes, X, W, B, Y, self._shares, *self._flat)
+
+
+class DirectLaunch(_Direct):
     """Computes the wanted ones of dX and dW in one pass over dY and X."""
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        dtype, self._sizes = call.inputs["X"].dtype, geometry
-        flat = Flat(geometry)
+        self._sizes = geometry
         images = min(geometry.images, ceil(TASKS / max(geometry.group * geometry.channels, 1)))
         filters = geometry.group * geometry.filters if "dW" in call.outputs else 0
         self._shares = (max(images, 1), filters, geometry.channels, geometry.taps)
         self._tasks = self._shares[0] * geometry.group * geometry.channels
-        sizes = flat.padded, geometry.strides, geometry.pads_begin
-        self._geometry = (*sizes, flat.taps, flat.distances, flat.block, flat.together)
-        self._no_dX = np.empty((0,) * 5, kernel_dtype(dtype))
-        buffers = threads.threads() * (3 * flat.block + flat.halo) * arithmetic(dtype).itemsize
-        self.scratch = buffers + prod(self._shares) * 8
-        if self.scratch > limit:
-            raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
-        seen = numba.from_dtype(kernel_dtype(dtype))
-        source, target = types.Array(seen, 5, "A", readonly=True), types.Array(seen, 5, "A")
-        table, vector, shares = (
-            types.Array(t, n, "C") for t, n in ((types.int64, 2), (types.int64, 1), (types.float64, 4))
-        )
-        triple = types.UniTuple(types.int64, 3)
-        signature = (
-            threads.QUEUE,
-            source,
-            source,
-            source,
-            target,
-            shares,
-            *[triple] * 3,
-            table,
-            vector,
-            *[types.int64] * 2,
-        )
-        self._kernel = direct(*signature)
+        self._no_dX = np.empty((0,) * 5, kernel_dtype(call.inputs["X"].dtype))
+        source, target = _arrays(call)
+        arrays = [source, source, source, target, types.Array(types.float64, 4, "C")]
+        super().__init__(direct, arrays, call, geometry, 3, prod(self._shares) * 8, limit)
 
     def __call__(
         self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
     ) -> None:
         shares = np.empty(self._shares)
         target = self._no_dX if dX is None else dX
-        threads.run(self._kernel, self._tasks, dY.nbytes + 2 * X.nbytes, dY, X, W, target, shares, *self._geometry)
+        threads.run(self._kernel, self._tasks, dY.nbytes + 2 * X.nbytes, dY, X, W, target, shares, *self._flat)
         if dW is None:
             return
         total = shares.sum(0)
         if not np.isfinite(total).all():  # a zero of the spread may have met an infinity of X
             sum_products(self._sizes, dY, X, total)
         dW[...] = total.reshape(dW.shape)
+
+
+def _arrays(call: Call) -> tuple[Any, Any]:
+    """The types of the arrays that a kernel reads, and of those that it writes."""
+    seen = numba.from_dtype(kernel_dtype(call.inputs["X"].dtype))
+    return types.Array(seen, 5, "A", readonly=True), types.Array(seen, 5, "A")

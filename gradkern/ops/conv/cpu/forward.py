@@ -8,7 +8,7 @@ import numpy as np
 
 from gradkern.call import Call, Plan
 from gradkern.cpu.element_types import arithmetic
-from gradkern.ops.conv.cpu.direct_forward import DirectForward
+from gradkern.ops.conv.cpu.direct import DirectForward
 from gradkern.ops.conv.cpu.implicit_gemm import ImplicitForward
 from gradkern.ops.conv.cpu.plan import chosen, is_odd, lifted
 from gradkern.ops.conv.cpu.pointwise import PointwiseForward

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,37 +25,47 @@ def elements(problem: Problem, inputs: Arrays, places: Arrays) -> Arrays:
     """
     (rows,), geometry = places, problem.geometry
     if problem.gradient == "Y":
-        return (np.array([_of_output(geometry, *inputs, place=place) for place in rows.tolist()]),)
+        X, W, *B = inputs
+        found = [_of_output(geometry, X, W, n, m, position) for n, m, *position in rows.tolist()]
+        return (np.array(found) + (B[0].astype(np.float64)[rows[:, 1]] if B else 0.0),)
     dY, other = inputs
     if problem.gradient == "dX":
-        return (np.array([_of_data(geometry, dY, other, place) for place in rows.tolist()]),)
+        return (np.array([_of_data(geometry, dY, other, n, c, position) for n, c, *position in rows.tolist()]),)
     return (_of_weights(geometry, dY, other, rows.tolist()),)
 
 
-def _of_output(geometry: Geometry, X: Array, W: Array, B: Array | None = None, *, place: list[int]) -> float:
-    n, m, *position = place
+def _of_output(geometry: Geometry, X: Array, W: Array, n: int, m: int, position: list[int]) -> float:
+    steps = zip(position, geometry.strides, geometry.dilations, geometry.pads_begin, strict=True)
+    axes = zip(steps, geometry.spatial, geometry.kernel, strict=True)
+    pairs = [
+        [(k, i) for k in range(taps) if 0 <= (i := o * stride + k * dilation - pad) < size]
+        for (o, stride, dilation, pad), size, taps in axes
+    ]
     first = m // geometry.filters * geometry.channels
-    taps: list[slice] = []
-    seen: list[slice] = []
-    axes = zip(
-        position,
-        geometry.spatial,
-        geometry.kernel,
-        geometry.strides,
-        geometry.dilations,
-        geometry.pads_begin,
-        strict=True,
-    )
-    for o, size, kernel, stride, dilation, pad in axes:
-        begin = o * stride - pad
-        inside = [k for k in range(kernel) if 0 <= begin + k * dilation < size] or [0]
-        if not 0 <= begin + inside[0] * dilation < size:
-            return 0.0 if B is None else float(B[m])
-        taps.append(slice(inside[0], inside[-1] + 1))
-        seen.append(slice(begin + inside[0] * dilation, begin + inside[-1] * dilation + 1, dilation))
-    left = W[m, :, *taps].astype(np.float64)
-    right = X[n, first : first + geometry.channels, *seen].astype(np.float64)
-    return float(np.vdot(left, right)) + (0.0 if B is None else float(B[m]))
+    return _sum(W[m], X[n, first : first + geometry.channels], pairs)
+
+
+def _of_data(geometry: Geometry, dY: Array, W: Array, n: int, channel: int, position: list[int]) -> float:
+    steps = zip(position, geometry.strides, geometry.dilations, geometry.pads_begin, strict=True)
+    axes = zip(steps, geometry.out, geometry.kernel, strict=True)
+    pairs = [
+        [
+            (k, at // stride)
+            for k in range(taps)
+            if 0 <= (at := i + pad - k * dilation) < out * stride and at % stride == 0
+        ]
+        for (i, stride, dilation, pad), out, taps in axes
+    ]
+    group, c = divmod(channel, geometry.channels)
+    filters = slice(group * geometry.filters, (group + 1) * geometry.filters)
+    return _sum(W[filters, c], dY[n, filters], pairs)
+
+
+def _sum(weights: Array, seen: Array, pairs: list[list[tuple[int, int]]]) -> float:
+    """The sum of the products of weights and elements; `pairs` of a tap and an element along each spatial axis."""
+    taps, places = (np.ix_(*([pair[which] for pair in axis] for axis in pairs)) for which in range(2))
+    left, right = weights[:, *taps].astype(np.float64), seen[:, *places].astype(np.float64)
+    return float(np.vdot(left, right))
 
 
 def _of_weights(geometry: Geometry, dY: Array, X: Array, places: list[list[int]]) -> Array:
@@ -91,26 +99,3 @@ def _product(dY: Array, X: Array, ahead: list[int]) -> float:
         seen_X.append(slice(first + steps, last + steps))
     axes = list(range(dY.ndim))
     return float(np.einsum(dY[:, *seen_dY], axes, X[:, *seen_X], axes, []))  # without the copies of vdot
-
-
-def _of_data(geometry: Geometry, dY: Array, W: Array, place: list[int]) -> float:
-    n, channel, *position = place
-    group, c = divmod(channel, geometry.channels)
-    of_group = slice(group * geometry.filters, (group + 1) * geometry.filters)
-    axes = zip(
-        position, geometry.kernel, geometry.out, geometry.strides, geometry.dilations, geometry.pads_begin, strict=True
-    )
-    total = 0.0
-    for each in product(*[list(_meeting(*axis)) for axis in axes]):
-        taps, outs = zip(*each, strict=True) if each else ((), ())
-        left, right = dY[n, of_group, *outs].astype(np.float64), W[of_group, c, *taps].astype(np.float64)
-        total += float(np.vdot(left, right))
-    return total
-
-
-def _meeting(i: int, taps: int, out: int, stride: int, dilation: int, pad: int) -> Iterable[tuple[int, int]]:
-    """Along one axis, each tap that reaches element i of X, and the element of dY."""
-    for k in range(taps):
-        o, between = divmod(i + pad - k * dilation, stride)
-        if not between and 0 <= o < out:
-            yield k, o
