@@ -94,28 +94,18 @@ class HeuristicMode(IntEnum):
 
 
 class NumericalNote(IntEnum):
-    """cudnnBackendNumericalNote_t."""
+    """What gradkern reads of cudnnBackendNumericalNote_t."""
 
     TENSOR_CORE = 0
     DOWN_CONVERT_INPUTS = 1
     REDUCED_PRECISION_REDUCTION = 2
-    FFT = 3
     NONDETERMINISTIC = 4
-    WINOGRAD = 5
-    WINOGRAD_TILE_4X4 = 6
-    WINOGRAD_TILE_6X6 = 7
-    WINOGRAD_TILE_13X13 = 8
-    STRICT_NAN_PROP = 9
 
 
 class BehaviorNote(IntEnum):
-    """cudnnBackendBehaviorNote_t."""
+    """What gradkern reads of cudnnBackendBehaviorNote_t."""
 
     RUNTIME_COMPILATION = 0
-    REQUIRES_FILTER_INT8X32_REORDER = 1
-    REQUIRES_BIAS_INT8X32_REORDER = 2
-    SUPPORTS_CUDA_GRAPH_NATIVE_API = 3
-    CUBLASLT_DEPENDENCY = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from gradkern.cudnn.library import check, library
 
 __all__ = ["Descriptor"]
 
-_NOTHING = ctypes.c_int64(0)
-
 
 class Descriptor:
     """One finished descriptor and, as long as it lives, those it was made of.

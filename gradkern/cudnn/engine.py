@@ -64,7 +64,7 @@ def make(graph: Descriptor, device: Descriptor, config: Config) -> Descriptor:
 
 
 def notes(made: Descriptor) -> tuple[frozenset[NumericalNote], frozenset[BehaviorNote]]:
-    """What cuDNN says about the engine of a configuration that `make` returned; notes of the future are left out."""
+    """What cuDNN says about the engine of a configuration that `make` returned; notes that `api` lacks are left out."""
     engine = made.parts[0]
     numerical = engine.numbers("numerical_notes", _MOST_NOTES)
     behavior = engine.numbers("behavior_notes", _MOST_NOTES)

@@ -68,10 +68,7 @@ def _transposed(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[
     if 0 in spatial:
         raise ShapeError(f"input X has spatial shape {spatial}; every axis of it needs at least 1 element")
     given, auto_pad, shape = attributes["pads"], attributes["auto_pad"], attributes["output_shape"]
-    if given is not None and auto_pad != "NOTSET":
-        raise AttributeValueError(
-            f"attribute pads is {given} and auto_pad is {auto_pad}; only one of them may be given"
-        )
+    _check_pads(given, auto_pad)
     zeros, strides = (0,) * len(spatial), attributes["strides"]
     more = attributes["output_padding"] or zeros
     extents = extents_of(axes["kernel"], attributes["dilations"])
@@ -80,8 +77,7 @@ def _transposed(axes: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[
     if shape is not None or auto_pad.startswith("SAME"):
         out = shape or tuple(size * stride for size, stride in zip(spatial, strides, strict=True))
         totals = [max(all_of_it - size, 0) for all_of_it, size in zip(whole, out, strict=True)]
-        smaller, larger = [total // 2 for total in totals], [total - total // 2 for total in totals]
-        pads = tuple(smaller + larger if auto_pad == "SAME_UPPER" else larger + smaller)
+        pads = _divided(totals, auto_pad)
     else:
         pads = given or zeros * 2
         removed = zip(whole, pads[: len(spatial)], pads[len(spatial) :], strict=True)
@@ -122,6 +118,11 @@ def _check_kernel(kernel: tuple[int, ...], kernel_shape: tuple[int, ...] | None)
         raise ShapeError(f"input W has kernel {kernel}; every axis of it needs at least 1 element")
 
 
+def _check_pads(pads: tuple[int, ...] | None, auto_pad: str) -> None:
+    if pads is not None and auto_pad != "NOTSET":
+        raise AttributeValueError(f"attribute pads is {pads} and auto_pad is {auto_pad}; only one of them may be given")
+
+
 def _per_axis(values: tuple[int, ...] | None, spatial: tuple[int, ...]) -> tuple[int, ...]:
     return (1,) * len(spatial) if values is None else values
 
@@ -136,16 +137,20 @@ def window_pads(
     """Elements before each spatial axis and then after each, of windows that cover `extents` elements."""
     if auto_pad == "NOTSET":
         return (0,) * (2 * len(spatial)) if pads is None else pads
-    if pads is not None:
-        raise AttributeValueError(f"attribute pads is {pads} and auto_pad is {auto_pad}; only one of them may be given")
+    _check_pads(pads, auto_pad)
     if auto_pad == "VALID":
         return (0,) * (2 * len(spatial))
     totals = [
         max((out - 1) * stride + extent - size, 0)
         for out, size, stride, extent in zip(same_size(spatial, strides), spatial, strides, extents, strict=True)
     ]
+    return _divided(totals, auto_pad)
+
+
+def _divided(totals: list[int], auto_pad: str) -> tuple[int, ...]:
+    """Pads of these totals: of an odd one, the end has one more with SAME_UPPER, else the beginning."""
     smaller, larger = [total // 2 for total in totals], [total - total // 2 for total in totals]
-    return tuple(smaller + larger) if auto_pad == "SAME_UPPER" else tuple(larger + smaller)
+    return tuple(smaller + larger if auto_pad == "SAME_UPPER" else larger + smaller)
 
 
 def same_size(spatial: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:

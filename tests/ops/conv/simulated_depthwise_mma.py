@@ -11,21 +11,22 @@ from helpers.tolerance import assert_close
 
 from gradkern.call import Refusal
 from gradkern.cuda.device import Device
-from gradkern.ops.conv.cuda.depthwise.mma_config import MmaConfig
+from gradkern.ops.conv.cuda.depthwise.mma_candidates import fitting
+from gradkern.ops.conv.cuda.depthwise.mma_config import MmaWeightConfig
 from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
-from gradkern.ops.conv.cuda.depthwise.mma_tiling import weight_configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 
 DEVICE = Device(0, (9, 0), 132, 232448)
 b, h = "bfloat16", "float16"
 
 
-def made(case: Depthwise) -> dict[int, MmaConfig]:
+def made(case: Depthwise) -> dict[int, MmaWeightConfig]:
     """The configs by the channels of a block."""
-    return {config.channels: config for config in weight_configs(DepthwiseProblem.of(make(case)[0]), DEVICE)}
+    found = fitting(DepthwiseProblem.of(make(case)[0]), DEVICE)
+    return {config.channels: config for config in found if isinstance(config, MmaWeightConfig)}
 
 
-def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaConfig:
+def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaWeightConfig:
     """dW in so many runs of rows, by so many blocks: as many as there are runs and groups, or fewer."""
     config = made(case)[16]
     _, arrays, out, expected = make(case)
@@ -93,7 +94,7 @@ def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
         made(case)
     older = Device(0, (7, 5), 40, 65536)
     with pytest.raises(Refusal, match="tensor cores"):
-        next(weight_configs(DepthwiseProblem.of(make(same(3, 2, 8, (6, 6)))[0]), older))
+        next(fitting(DepthwiseProblem.of(make(same(3, 2, 8, (6, 6)))[0]), older))
 
 
 def test_long_sums_are_cut_into_runs() -> None:

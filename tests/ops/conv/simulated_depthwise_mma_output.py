@@ -11,9 +11,9 @@ from helpers.tolerance import assert_close
 
 from gradkern.call import Refusal
 from gradkern.cuda.device import Device
-from gradkern.ops.conv.cuda.depthwise.mma_output_config import MmaOutputConfig
+from gradkern.ops.conv.cuda.depthwise.mma_candidates import fitting
+from gradkern.ops.conv.cuda.depthwise.mma_config import MmaOutputConfig
 from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
-from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_configs
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 
 DEVICE = Device(0, (9, 0), 132, 232448)
@@ -22,7 +22,8 @@ b, h = "bfloat16", "float16"
 
 
 def made(case: Depthwise) -> list[MmaOutputConfig]:
-    return list(output_configs(DepthwiseProblem.of(make(case)[0]), DEVICE))
+    found = fitting(DepthwiseProblem.of(make(case)[0]), DEVICE)
+    return [config for config in found if isinstance(config, MmaOutputConfig)]
 
 
 def check(case: Depthwise, chunks: int = 1, grid: int | None = None) -> MmaOutputConfig:
@@ -93,4 +94,4 @@ def test_what_it_does_not_take_is_refused(case: Depthwise) -> None:
         made(case)
     older = Device(0, (7, 5), 40, 65536)
     with pytest.raises(Refusal, match="tensor cores"):
-        next(output_configs(DepthwiseProblem.of(make(same("dX", 3, 2, 8, (6, 6)))[0]), older))
+        next(fitting(DepthwiseProblem.of(make(same("dX", 3, 2, 8, (6, 6)))[0]), older))

@@ -53,21 +53,21 @@ OUTPUT_CASES = [
 
 def compiled_mma(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     """expected: of products, of two steps, and once more as half of the warps make them at another time."""
+    from gradkern.ops.conv.cuda.depthwise.mma_candidates import fitting
     from gradkern.ops.conv.cuda.depthwise.mma_config import STEP_ROWS, WARP_CHANNELS
     from gradkern.ops.conv.cuda.depthwise.mma_kernel import build
-    from gradkern.ops.conv.cuda.depthwise.mma_tiling import weight_configs
 
-    config, made = first_config(MMA_CASES[index], capability, weight_configs, build)
+    config, made = first_config(MMA_CASES[index], capability, fitting, build)
     return {**made, "expected": 2 * STEP_ROWS * WARP_CHANNELS * config.taps[0]}
 
 
 def compiled_mma_output(index: int, capability: tuple[int, int]) -> dict[str, Any]:
     """expected: of products, of a step, and once more as half of the warps make them at another time."""
+    from gradkern.ops.conv.cuda.depthwise.mma_candidates import fitting
     from gradkern.ops.conv.cuda.depthwise.mma_config import WARP_CHANNELS
     from gradkern.ops.conv.cuda.depthwise.mma_output_kernel import build
-    from gradkern.ops.conv.cuda.depthwise.mma_tiling import output_configs
 
-    config, made = first_config(OUTPUT_CASES[index], capability, output_configs, build)
+    config, made = first_config(OUTPUT_CASES[index], capability, fitting, build)
     return {**made, "expected": 2 * config.rows * WARP_CHANNELS * config.taps[0]}
 
 

@@ -1,4 +1,4 @@
-"""What kernels read tensors by, line by line: positions of a grid, strides in elements, sums of planes.
+"""What kernels read tensors by, line by line: positions of a grid, strides in elements.
 
 Positions of a grid are counted in one number, (image, q0, q1, q2) in row-major order, so that any range of them can be
 a slice.
@@ -11,38 +11,9 @@ from typing import Any
 from numba import njit
 from numba.extending import intrinsic
 
-from gradkern.cpu.compile import INLINE, kernel
-from gradkern.cpu.element_types import load
-from gradkern.cpu.threads import take
+from gradkern.cpu.compile import INLINE
 
-__all__ = ["contiguous", "next_line", "position", "spacing_of", "sum_planes"]
-
-BLOCK = 2048
-
-
-@kernel
-def sum_planes(queue: Any, source: Any, sums: Any) -> None:
-    """sums[row] = the sum of source[image, row, position] over images and positions: float64, in blocks."""
-    size = source.shape[4]
-    spacing = source.strides[4] // source.itemsize
-    row = take(queue)
-    while row >= 0:
-        total = 0.0
-        for image in range(source.shape[0]):
-            for i0 in range(source.shape[2]):
-                for i1 in range(source.shape[3]):
-                    line = contiguous(source[image, row, i0, i1])
-                    for start in range(0, size, BLOCK):
-                        block = 0.0
-                        if spacing == 1:
-                            for j in range(start, min(start + BLOCK, size)):
-                                block += load(line, j)
-                        else:
-                            for j in range(start, min(start + BLOCK, size)):
-                                block += load(line, j * spacing)
-                        total += block
-        sums[row] = total
-        row = take(queue)
+__all__ = ["contiguous", "next_line", "position", "spacing_of"]
 
 
 @njit(**INLINE)

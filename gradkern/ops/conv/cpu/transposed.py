@@ -9,8 +9,7 @@ import numpy as np
 
 from gradkern.call import Call, Plan, Tensor
 from gradkern.cpu.element_types import arithmetic
-from gradkern.ops.conv.cpu import forward
-from gradkern.ops.conv.cpu import plan as gradients
+from gradkern.ops.conv.cpu import plan as convolution
 from gradkern.ops.conv.transposed import NAMES, convolution_of
 from gradkern.strides import c_strides
 
@@ -36,7 +35,7 @@ class _Output:
         dX = copies["Y"]
         # The kernel of dX looks at X's type and shape alone; dX stands for it.
         given = {"dY": copies["X"], "X": dX, "W": copies["W"]}
-        self._plan = gradients.plan(replace(ours, operator="ConvGrad", inputs=given, outputs={"dX": dX}))
+        self._plan = convolution.plan(replace(ours, operator="ConvGrad", inputs=given, outputs={"dX": dX}))
         self.kernel = self._plan.kernel
         self.scratch = self._plan.scratch + self._widened * sum(each.nbytes for each in copies.values())
 
@@ -71,14 +70,14 @@ class _Gradients:
             each = replace(ours, outputs=result, policy=replace(call.policy, kernel=pins.get(name, pins.get(""))))
             if name == "dX":
                 inputs = {key: ours.inputs[key] for key in ("X", "W")}
-                self._steps.append((forward.plan(replace(each, operator="Conv", inputs=inputs)), (0, 2), place))
+                self._steps.append((convolution.plan(replace(each, operator="Conv", inputs=inputs)), (0, 2), place))
             elif name == "dW":
                 inputs = {key: ours.inputs[key] for key in ("dY", "X", "W")}
                 self._steps.append(
-                    (gradients.plan(replace(each, operator="ConvGrad", inputs=inputs)), (1, 0, 2), place)
+                    (convolution.plan(replace(each, operator="ConvGrad", inputs=inputs)), (1, 0, 2), place)
                 )
             else:
-                self._steps.append((gradients.ChannelSums(call.inputs["dY"]), (0,), place))
+                self._steps.append((convolution.channel_sums(call), (0,), place))
         kernels = {name: made.kernel for name, (made, _, _) in zip(names, self._steps, strict=True) if name != "dB"}
         same = len({*kernels.values()}) <= 1
         self.kernel = next(iter(kernels.values()), "sums") if same else "; ".join(map(": ".join, kernels.items()))

@@ -1,4 +1,7 @@
-"""Compile-time constants of a depthwise dW kernel on tensor cores, and its layout of shared memory.
+"""Compile-time constants of the depthwise kernels on tensor cores, and their layouts of shared memory.
+
+One kernel computes dW, another dX or Y: these are the same kind of sum with dY and X exchanged. Both read an array, the
+source, by windows around the elements of another, the grid: X around dY for dW, X around Y, dY around dX.
 
 Images are stacked to one tall image with rows of zeros between them; narrow images are also side by side. A block
 processes some channels of a run of the tall image's rows, a few rows at a time.
@@ -7,40 +10,55 @@ processes some channels of a run of the tall image's rows, a few rows at a time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = [
-    "BANKS",
-    "BLOCK",
-    "OCTET",
-    "SLOTS",
-    "STAGES",
-    "STEP_ROWS",
-    "WARP_CHANNELS",
-    "WINDOW",
-    "MmaConfig",
-    "OfChannels",
-    "period",
-    "steps",
-]
+__all__ = ["BLOCK", "OCTET", "PLACE", "STAGES", "STEP_ROWS", "UNIT", "WARP_CHANNELS", "WINDOW", "MmaConfig"]
+__all__ += ["MmaOutputConfig", "MmaWeightConfig"]
 
 WARP_CHANNELS = 2  # of one warp, with their sums in its registers
-STEP_ROWS = 4  # of dY, between two barriers
 STAGES = 2  # steps with copies in flight
 BANKS = 32  # of shared memory, each a word wide
 OCTET = 8  # channels of one access of 16 bytes
-SLOTS = 8  # blocks of BLOCK columns of dY in one matrix product
-BLOCK, WINDOW = 8, 16  # columns of dY and of X in one matrix product
-_MOST_PRODUCTS = 512  # in one sum: tensor cores truncate instead of rounding
+BLOCK, WINDOW = 8, 16  # columns of the grid and of the source in one matrix product
+STEP_ROWS = 4  # of dY between two barriers, for dW
+_MOST_PRODUCTS = 512  # in one sum of dW: tensor cores truncate instead of rounding
+UNIT = 4  # columns that a thread transposes together, for dX and Y
+PLACE = 10  # words from a place of the output to the next, without bank conflicts of stores
 
 
-class OfChannels:
-    """Properties that follow from the channels of a block, shared with mma_output_config."""
+@dataclass(frozen=True, kw_only=True)
+class MmaConfig:
+    """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
 
+    channels  of a block
+    begins    rows and columns between an element of the grid and the first of the source that meets it
+    rows      of the grid, between two barriers
+    filter_strides  from channel to channel, row to row and column to column
+    """
+
+    slots: ClassVar[int]  # blocks of BLOCK columns of the grid in one matrix product
+    gradient: Literal["dX", "dW", "Y"]
+    dtype: str
     total_channels: int
     channels: int
+    source: tuple[int, int]
+    grid: tuple[int, int]
+    taps: tuple[int, int]
+    begins: tuple[int, int]
+    source_strides: tuple[int, int, int]
+    grid_strides: tuple[int, int, int]
+    filter_strides: tuple[int, int, int]
+    rows: int
+    blocks_per_processor: int = 1
+
+    @property
+    def name(self) -> str:
+        """In a profiler."""
+        taps = f"{self.taps[0]}x{self.taps[1]}"
+        return kernel_name(f"conv_depthwise_mma_{self.gradient}", self.dtype, self.total_channels, taps)
 
     @property
     def threads(self) -> int:
@@ -64,44 +82,37 @@ class OfChannels:
         """Bytes of copies in flight: four vectors a stage and thread."""
         return STAGES * self.threads * 64
 
-
-def period(source: int, grid: int, taps: int, begin: int, step: int) -> int:
-    """Rows from one image to the next below it: enough that no row of the convolution's output (or of dX) needs rows of
-    another image, and no fewer than a step has.
-    """
-    return max(source + begin, grid - 1 + taps - begin, grid, step)
-
-
-def steps(images: int, sides: int, period: int, grid: int, step: int) -> int:
-    """Number of rows of all images, `sides` of them side by side."""
-    stacks = -(-images // sides)
-    return -(-((stacks - 1) * period + grid) // step)
-
-
-@dataclass(frozen=True)
-class MmaConfig(OfChannels):
-    """Sizes are (rows, columns), strides of arrays in bytes: from image to image, row to row and column to column.
-
-    channels  of a block
-    """
-
-    dtype: str
-    total_channels: int
-    channels: int
-    X: tuple[int, int]
-    dY: tuple[int, int]
-    taps: tuple[int, int]
-    begins: tuple[int, int]
-    X_strides: tuple[int, int, int]
-    dY_strides: tuple[int, int, int]
-    dW_strides: tuple[int, int, int]
-    blocks_per_processor: int = 1
+    @property
+    def blocks(self) -> int:
+        """Of columns, in a row of the grid."""
+        return -(-self.grid[1] // BLOCK)
 
     @property
-    def name(self) -> str:
-        """In a profiler."""
-        taps = f"{self.taps[0]}x{self.taps[1]}"
-        return kernel_name("conv_depthwise_mma_dW", self.dtype, self.total_channels, taps)
+    def sides(self) -> int:
+        """Images side by side."""
+        return self.slots // self.blocks
+
+    @property
+    def period(self) -> int:
+        """Rows from one image to the next below it: enough that no row of the convolution's output (or of dX) needs
+        rows of another image, and no fewer than a step has.
+        """
+        (source, _), (grid, _), (taps, _), (begin, _) = self.source, self.grid, self.taps, self.begins
+        return max(source + begin, grid - 1 + taps - begin, grid, self.rows)
+
+    def steps(self, images: int) -> int:
+        """Of all images."""
+        stacks = -(-images // self.sides)
+        return -(-((stacks - 1) * self.period + self.grid[0]) // self.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmaWeightConfig(MmaConfig):
+    """Of dW: the source is X, the grid dY."""
+
+    slots: ClassVar[int] = 8
+    gradient: Literal["dX", "dW", "Y"] = "dW"
+    rows: int = STEP_ROWS
 
     @property
     def all_taps(self) -> int:
@@ -111,21 +122,6 @@ class MmaConfig(OfChannels):
     def weights(self) -> int:
         """Elements of dW."""
         return self.total_channels * self.all_taps
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of columns in a row of dY."""
-        return -(-self.dY[1] // BLOCK)
-
-    @property
-    def sides(self) -> int:
-        """Images side by side."""
-        return SLOTS // self.blocks
-
-    @property
-    def period(self) -> int:
-        """Rows from one image to the next below it."""
-        return period(self.X[0], self.dY[0], self.taps[0], self.begins[0], STEP_ROWS)
 
     @property
     def pairs(self) -> int:
@@ -141,10 +137,6 @@ class MmaConfig(OfChannels):
     def warm_steps(self) -> int:
         """Steps before a block's first, for earlier pairs of X."""
         return -(-(self.pairs - 1) * 2 // STEP_ROWS)
-
-    def steps(self, images: int) -> int:
-        """Of all images."""
-        return steps(images, self.sides, self.period, self.dY[0], STEP_ROWS)
 
     def chunks(self, images: int, blocks: int) -> int:
         """The number of runs of steps, for this many blocks and `groups` groups of channels."""
@@ -163,7 +155,7 @@ class MmaConfig(OfChannels):
     def X_side(self) -> int:
         """Words from side to side of X, without bank conflicts among the blocks that a warp reads together."""
         read = BLOCK * (self.blocks - 1) + WINDOW + self.lead - self.begins[1]
-        return _apart(round_up(max(read, self.lead + round_up(self.X[1], 2)), 2), self.blocks)
+        return _apart(round_up(max(read, self.lead + round_up(self.source[1], 2)), 2), self.blocks)
 
     @property
     def dY_side(self) -> int:
@@ -212,6 +204,88 @@ class MmaConfig(OfChannels):
     @property
     def shared_bytes(self) -> int:
         return max(self.raw_bytes + 2 * (self.X_bytes + self.dY_bytes), self.sums_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MmaOutputConfig(MmaConfig):
+    """Of dX or Y: the grid is the output. bias_stride: from channel to channel of Y's bias; None without one."""
+
+    slots: ClassVar[int] = 16
+    bias_stride: int | None
+
+    @property
+    def ahead(self) -> int:
+        """The source's row in the step of an output row: the last that it needs."""
+        return self.taps[0] - 1 - self.begins[0]
+
+    @property
+    def warm_steps(self) -> int:
+        """Steps before a block's first, for source rows of its first output rows."""
+        return -(-(self.taps[0] - 1) // self.rows)
+
+    @property
+    def side_slots(self) -> int:
+        """Slots of an image at a side: its blocks, and perhaps a few unused ones."""
+        return self.slots // self.sides
+
+    # The source in shared memory, in words of two columns: channel | image at a side | row | columns from -begin on
+    @property
+    def units(self) -> int:
+        """Of UNIT columns, that the windows of one row and side reach."""
+        return (BLOCK * (self.blocks - 1) + WINDOW) // UNIT
+
+    @property
+    def moved(self) -> int:
+        """Units of eight channels that a block moves in a step."""
+        return self.rows * self.sides * self.units * self.octets
+
+    @property
+    def row(self) -> int:
+        return self.units * UNIT // 2
+
+    @property
+    def side(self) -> int:
+        """Words from side to side, with few bank conflicts among rows of matrices that are read together."""
+        least = self.rows * self.row
+
+        def conflicts(pitch: int) -> int:
+            return max(self._conflicts(pitch, first) for first in range(0, self.slots, 8))
+
+        return min(range(least, least + BANKS, 4), key=lambda pitch: (conflicts(pitch), pitch))
+
+    def _conflicts(self, pitch: int, first: int) -> int:
+        """The number of bank conflicts among eight slots' rows of a matrix, of 16 bytes each."""
+        slots = [divmod(slot, self.side_slots) for slot in range(first, first + 8)]
+        slots = [(min(side, self.sides - 1), min(block, self.blocks - 1)) for side, block in slots]
+        places = {side * pitch + block * (BLOCK // 2) for side, block in slots}
+        banks = [place % BANKS for place in places]
+        return max(banks.count(bank) for bank in banks)
+
+    @property
+    def channel(self) -> int:
+        return self.sides * self.side
+
+    @property
+    def source_bytes(self) -> int:
+        return round_up(4 * (self.channels * self.channel + self.octets * self.octet_pad), 16)
+
+    # The output in shared memory, in words of two columns: octet | row | slot | pair of columns | channel
+    @property
+    def output_row(self) -> int:
+        return self.slots * (BLOCK // 2) * PLACE
+
+    @property
+    def output_octet(self) -> int:
+        return self.rows * self.output_row + self.octet_pad
+
+    @property
+    def output_bytes(self) -> int:
+        return round_up(4 * self.octets * self.output_octet, 16)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Copies in flight | source of even and odd steps | output of even and odd steps."""
+        return self.raw_bytes + 2 * (self.source_bytes + self.output_bytes)
 
 
 def _apart(least: int, blocks: int) -> int:

@@ -1,4 +1,4 @@
-"""The kernel of a depthwise convolution's dW on tensor cores. `build(config)` binds its constants; see MmaConfig.
+"""The kernel of a depthwise convolution's dW on tensor cores. `build(config)` binds its constants; see MmaWeightConfig.
 
     dW[k, l] = sum over images, rows h and columns w of dY[h, w] * X[h + k - begin, w + l - begin]
 
@@ -11,13 +11,13 @@ rows and blocks, but not yet over the columns b of a block:
 This is a matrix product with sums over 16 pairs (h, j) at a time: two rows of eight blocks, narrow images side by side.
 For 7x7 taps 7 of 16 multiply-adds are useful, and tensor cores have 16 times the throughput of other units.
 
-Algorithm: a block processes some channels of a run of rows of all images (see MmaConfig), a few rows at a time. Threads
-copy vectors of 8 channels to shared memory, each to its own place, some steps ahead. They then transpose them, so that
-two rows of one channel make a word, the operand of a product. A warp iterates over its channels. It holds the pairs of
-rows of X that a pair of dY needs, (0, 1), (2, 3) and so on. For each pair of dY it reads one more, and computes those
-between, (1, 2), (3, 4), from them: six words are read for seven products. One barrier a step is enough, because all
-arrays have two buffers: a step's products and the transposition of the next are between the same barriers. Half of the
-warps multiply first, so that memory and tensor cores are busy at the same time.
+Algorithm: a block processes some channels of a run of rows of all images (see MmaWeightConfig), a few rows at a time.
+Threads copy vectors of 8 channels to shared memory, each to its own place, some steps ahead. They then transpose them,
+so that two rows of one channel make a word, the operand of a product. A warp iterates over its channels. It holds the
+pairs of rows of X that a pair of dY needs, (0, 1), (2, 3) and so on. For each pair of dY it reads one more, and
+computes those between, (1, 2), (3, 4), from them: six words are read for seven products. One barrier a step is enough,
+because all arrays have two buffers: a step's products and the transposition of the next are between the same barriers.
+Half of the warps multiply first, so that memory and tensor cores are busy at the same time.
 
 Elements outside of the arrays are zero in shared memory: an infinity in X may cause NaN in any tap of its channel.
 Tensor cores truncate instead of rounding; runs are short enough for this not to matter.
@@ -44,14 +44,14 @@ from gradkern.ops.conv.cuda.depthwise.mma_config import (
     STEP_ROWS,
     WARP_CHANNELS,
     WINDOW,
-    MmaConfig,
+    MmaWeightConfig,
 )
 from gradkern.ops.conv.cuda.depthwise.turn_over import turner
 
 __all__ = ["build"]
 
 
-def _mover(config: MmaConfig, array: Literal["X", "dY"]) -> tuple[Callable[..., Any], ...]:
+def _mover(config: MmaWeightConfig, array: Literal["X", "dY"]) -> tuple[Callable[..., Any], ...]:
     """How X or dY reaches shared memory: four device functions.
 
     place(number)   of that thread: octet of channels, first of two rows of a step, image at a side, column;
@@ -63,8 +63,8 @@ def _mover(config: MmaConfig, array: Literal["X", "dY"]) -> tuple[Callable[..., 
     """
     THREADS, OCTETS, SIDES, PERIOD = config.threads, config.octets, config.sides, config.period
     of_X = array == "X"
-    ROWS, COLUMNS = config.X if of_X else config.dY
-    IMAGE, ROW, COLUMN = config.X_strides if of_X else config.dY_strides
+    ROWS, COLUMNS = config.source if of_X else config.grid
+    IMAGE, ROW, COLUMN = config.source_strides if of_X else config.grid_strides
     CHANNEL = 4 * (config.X_channel if of_X else config.dY_channel)
     PITCH, SIDE = (4 * each for each in (
         (config.X_pitch, config.X_side) if of_X else (config.dY_pitch, config.dY_side)
@@ -112,7 +112,7 @@ def _mover(config: MmaConfig, array: Literal["X", "dY"]) -> tuple[Callable[..., 
     return place, start, fetch, turner(RAW, CHANNEL, partner=2)
 
 
-def _rows(config: MmaConfig, number: int) -> Callable[..., None]:
+def _rows(config: MmaWeightConfig, number: int) -> Callable[..., None]:
     """multiply(sums, window, x, later_x, dy, later_dy): multiplies two rows of dY, number `number` of two steps,
     with all pairs of X that they need. The last pair of rows of X is loaded, in the window's place of one that is no
     longer needed. The addresses are those of a thread's columns of the step, of the first four blocks and of the last
@@ -176,10 +176,10 @@ def _of_step(rows: Sequence[Callable[..., None]]) -> Callable[..., None]:
     return of_step
 
 
-def build(config: MmaConfig) -> Callable[..., None]:
+def build(config: MmaWeightConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
     GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = config.groups, config.channels, config.total_channels, config.threads
-    SIDES, PERIOD, DY_ROWS, BLOCKS = config.sides, config.period, config.dY[0], config.blocks
+    SIDES, PERIOD, DY_ROWS, BLOCKS = config.sides, config.period, config.grid[0], config.blocks
     # shared memory: what is on its way | X, dY of even steps | X, dY of odd steps; here in bytes
     STAGE, ARRAYS_AT, SHARED = 64 * THREADS, config.raw_bytes, config.shared_bytes
     X_BYTES, ARRAYS, PAD = config.X_bytes, config.X_bytes + config.dY_bytes, 4 * config.octet_pad
@@ -202,7 +202,7 @@ def build(config: MmaConfig) -> Callable[..., None]:
     store_partial = i.storer("global", "float32", 1)
     place_X, start_X, fetch_X, turn_X = _mover(config, "X")
     place_dY, start_dY, fetch_dY, turn_dY = _mover(config, "dY")
-    channel, row, column = config.dW_strides
+    channel, row, column = config.filter_strides
     add_over_blocks = sums_over_blocks(
         THREADS, TOTAL_CHANNELS, (1, *config.taps), (channel, 0, row, column), config.dtype, native_bfloat16=True
     )

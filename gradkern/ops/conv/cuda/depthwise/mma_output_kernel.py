@@ -34,8 +34,15 @@ from numba.cuda import float32, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.conv.cuda.depthwise.mma_config import BLOCK, OCTET, STAGES, WARP_CHANNELS
-from gradkern.ops.conv.cuda.depthwise.mma_output_config import PLACE, SLOTS, UNIT, MmaOutputConfig
+from gradkern.ops.conv.cuda.depthwise.mma_config import (
+    BLOCK,
+    OCTET,
+    PLACE,
+    STAGES,
+    UNIT,
+    WARP_CHANNELS,
+    MmaOutputConfig,
+)
 from gradkern.ops.conv.cuda.depthwise.turn_over import turner
 
 __all__ = ["build"]
@@ -104,9 +111,10 @@ def _writer(config: MmaOutputConfig) -> tuple[Callable[..., Any], ...]:
     write(from_, there, row, y, image, images, second)   its columns of this row of the step and those some rows below,
                     the second column if there is one; there: the address of its columns in the first image
     """
-    ROWS = config.output[0]
-    IMAGE, ROW, COLUMN = config.output_strides
-    OCTETS, SIDE_SLOTS, STEP_ROWS, PAIRS = config.octets, config.side_slots, config.rows, BLOCK // 2
+    ROWS = config.grid[0]
+    IMAGE, ROW, COLUMN = config.grid_strides
+    OCTETS, SLOTS, SIDE_SLOTS = config.octets, config.slots, config.side_slots
+    STEP_ROWS, PAIRS = config.rows, BLOCK // 2
     OUT_PLACE, OUT_ROW, OUT_OCTET = 4 * PLACE, 4 * config.output_row, 4 * config.output_octet
     AT_ONCE = config.threads // (SLOTS * PAIRS * OCTETS)  # rows
     down, by_octets, by_slots = _descent(config), i.quotient_by(OCTETS), i.quotient_by(SIDE_SLOTS)
@@ -146,9 +154,9 @@ def _writer(config: MmaOutputConfig) -> tuple[Callable[..., Any], ...]:
 def build(config: MmaOutputConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
     GROUPS, CHANNELS, TOTAL_CHANNELS, THREADS = config.groups, config.channels, config.total_channels, config.threads
-    SIDES, SIDE_SLOTS, BLOCKS = config.sides, config.side_slots, config.blocks
-    PERIOD, (OUT_ROWS, COLUMNS), ROWS = config.period, config.output, config.rows
-    (_, _, COLUMN), ODD = config.output_strides, config.output[1] % 2 == 1
+    SIDES, SLOTS, SIDE_SLOTS, BLOCKS = config.sides, config.slots, config.side_slots, config.blocks
+    PERIOD, (OUT_ROWS, COLUMNS), ROWS = config.period, config.grid, config.rows
+    (_, _, COLUMN), ODD = config.grid_strides, config.grid[1] % 2 == 1
     STAGE, SOURCE_AT, SOURCE, OUT = UNIT * 16 * THREADS, config.raw_bytes, config.source_bytes, config.output_bytes
     OUT_AT = config.raw_bytes + 2 * SOURCE
     ROW_TAPS, COLUMN_TAPS = config.taps

@@ -21,8 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradkern.ops.conv.cuda.gemm import add_shares_kernel, col2im_kernel, gather_kernel, pack_kernel, scatter_kernel
+from numba import cuda
+from numba.cuda import float32, float64, int32, int64
+
+from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.barriers import wait_for_block
+from gradkern.ops.conv.cuda.gemm import col2im_kernel, gather_kernel, scatter_kernel
 from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
+from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
 __all__ = ["build"]
 
@@ -32,8 +38,94 @@ def build(config: Im2colConfig) -> Callable[..., None]:
     makers = {
         "gather": gather_kernel.build,
         "scatter": scatter_kernel.build,
-        "pack": pack_kernel.build,
-        "add_shares": add_shares_kernel.build,
+        "pack": _pack,
+        "add_shares": _add_shares,
         "col2im": col2im_kernel.build,
     }
     return makers[config.kernel](config)
+
+
+def _pack(config: Im2colConfig) -> Callable[..., None]:
+    WORD = float64 if config.word == "float64" else float32
+    INDEX, THREADS, BYTES = (int64 if config.wide else int32), config.threads, config.vector_bytes
+    load, store = i.loader("global", config.word, 1), i.storer("global", config.word, 1, config.native_bfloat16)
+
+    _, divided, unravelled = positions(INDEX, config.threads)
+
+    def pack(
+        W: int, packed: int, total: int, channels: int, group_filters: int, phases0: int, phases1: int, phases2: int,
+        W_filter: int, W_channel: int, W_phase0: int, W_phase1: int, W_phase2: int,
+        taps0: int, taps1: int, taps2: int, W_tap0: int, W_tap1: int, W_tap2: int,
+        packed_group: int, packed_filter: int, packed_phase: int, packed_tap: int,
+    ) -> None:  # fmt: skip
+        one = cuda.local.array(1, WORD)
+        e = INDEX(INDEX(cuda.blockIdx.x) * THREADS + INDEX(cuda.threadIdx.x))
+        if e < INDEX(total):  # over filters, phases and channels
+            r, c = divided(e, channels)
+            m, h = divided(r, phases0 * phases1 * phases2)
+            group, _ = divided(m, group_filters)
+            h0, h1, h2 = unravelled(h, phases1, phases2)
+            at = W + m * W_filter + c * W_channel + h0 * W_phase0 + h1 * W_phase1 + h2 * W_phase2
+            to = packed + group * packed_group + (m - group * group_filters) * packed_filter + h * packed_phase
+            to += c * BYTES
+            for t0 in range(int32(taps0)):
+                for t1 in range(int32(taps1)):
+                    for t2 in range(int32(taps2)):
+                        load(one, at + t0 * W_tap0 + t1 * W_tap1 + t2 * W_tap2)
+                        store(to, one)
+                        to += packed_tap
+
+    return pack
+
+
+def _add_shares(config: Im2colConfig) -> Callable[..., None]:
+    """A block's warps have `walkers` runs of shares each, of 32 adjacent elements; they are added in a fixed order."""
+    WALKERS, TAPS_INSIDE = config.walkers, config.taps_inside
+    LANES = config.threads // WALKERS
+    ITEM = 8 if config.word == "float64" else 4
+    FLOAT = float64 if config.word == "float64" else float32
+    INDEX = int64 if config.wide else int32
+    load = i.loader("global", config.word, 1)
+    store = i.storer("global", config.result, 1, config.native_bfloat16)
+    load_shared, store_shared = i.loader("shared", config.word, 1), i.storer("shared", config.word, 1)
+
+    _, divided, unravelled = positions(INDEX, config.threads)
+
+    def add_shares(
+        shares: int, dW: int, total: int, count: int, distance: int, rows: int, inner: int, taps1: int, taps2: int,
+        dW_filter: int, dW_channel: int, dW_tap0: int, dW_tap1: int, dW_tap2: int,
+    ) -> None:  # fmt: skip
+        one, held = cuda.local.array(1, FLOAT), cuda.local.array(4, FLOAT)
+        walker, lane = int32(cuda.threadIdx.x // LANES), int32(cuda.threadIdx.x % LANES)
+        shared = i.shared_memory()
+        e = INDEX(INDEX(cuda.blockIdx.x) * LANES + INDEX(lane))
+        sum_ = FLOAT(0)
+        if e < INDEX(total):
+            share = int32(walker)
+            while share < count:
+                for q in range(4):  # independent loads, so that their latencies overlap
+                    held[q] = FLOAT(0)
+                    if share + q * WALKERS < count:
+                        load(one, shares + int64(share + q * WALKERS) * distance + e * ITEM)
+                        held[q] = one[0]
+                for q in range(4):
+                    sum_ += held[q]
+                share = int32(share + 4 * WALKERS)
+        if WALKERS > 1:
+            one[0] = sum_
+            store_shared(shared + int32(cuda.threadIdx.x) * ITEM, one)
+            wait_for_block()
+            if walker == 0:
+                for other in range(1, WALKERS):
+                    load_shared(one, shared + int32(other * LANES + lane) * ITEM)
+                    sum_ += one[0]
+        if walker == 0 and e < INDEX(total):
+            m, row = divided(e, rows)
+            c, t = divided(row, inner)
+            if not TAPS_INSIDE:
+                c, t = t, c
+            to = dW + m * dW_filter + c * dW_channel
+            one[0] = sum_
+            store(to + offset(unravelled(t, taps1, taps2), (dW_tap0, dW_tap1, dW_tap2)), one)
+
+    return add_shares
