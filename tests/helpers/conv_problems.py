@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradkern.call import Tensor
-from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
+from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Geometry
 
 
@@ -29,5 +29,5 @@ def conv_problem(
     attributes |= {"pads": (*(pads_begin or zeros), *(pads_end or zeros))}
     geometry = Geometry.of(axes, attributes)
     if gradient == "Y":
-        return ForwardProblem("Y", dY, X, W, geometry, B)
+        return Problem("Y", dY, X, W, geometry, B)
     return Problem(gradient, dY, X, W, geometry)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gradkern.call import Tensor
 from gradkern.ops.conv import geometry as sizes
-from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
+from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.strides import c_strides, end_to_end
 
 __all__ = ["Case", "Geometry"]
@@ -80,7 +80,7 @@ class Case:
         resolved = sizes.Geometry.of(axes, attributes)
         if self.gradient == "Y":
             B = Tensor(Y.dtype, (geometry.W[0],), (Y.dtype.itemsize,), self.alignment) if self.biased else None
-            return ForwardProblem("Y", Y, X, W, resolved, B)
+            return Problem("Y", Y, X, W, resolved, B)
         return Problem(self.gradient, Y, X, W, resolved)
 
     def _tensor(self, sizes: tuple[int, ...], layout: Layout) -> Tensor:

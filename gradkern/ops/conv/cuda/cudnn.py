@@ -24,7 +24,7 @@ from gradkern.cudnn.graph import addition, convolution, graph, intermediate, ten
 from gradkern.cudnn.library import CudnnError
 from gradkern.cudnn.library import version as library_version
 from gradkern.cudnn.plan import Plan
-from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
+from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes, Geometry
 from gradkern.search.candidate import Note
 from gradkern.strides import channels_last, is_dense
@@ -38,6 +38,7 @@ _LAYOUTS = {  # rank of the problem -> layout -> where its tensors get an axis o
 }
 _DY, _X, _W, _B, _SUM = 1, 2, 3, 4, 5
 """Numbers of the tensors in the graph: Y has dY's number; a bias is added to the sum."""
+_KINDS = {"dX": "convolution_backward_data", "dW": "convolution_backward_filter", "Y": "convolution_forward"}
 _ORDER = {"dX": (_DY, _W, _X), "dW": (_DY, _X, _W), "Y": (_X, _W, _DY)}  # of addresses, without a bias
 
 # Faults that cuDNN does not report, by gradient and engine; found with 9.19 on Hopper. Engines keep their numbers: from
@@ -93,7 +94,7 @@ class CudnnCandidate:
         try:
             with activate(device) if device.context is not None else nullcontext():
                 *inputs, output = _ORDER[self.problem.gradient]
-                inputs += [_B] * (_bias(self.problem) is not None)
+                inputs += [_B] * (self.problem.B is not None)
                 self._plan = Plan(self.made, description(device), device.index, (*inputs, output))
         except CudnnError as error:
             raise Refusal(str(error)) from error
@@ -243,7 +244,7 @@ def _graph(problem: Problem, layout: str) -> Descriptor:
     if min(_pads_end(geometry)) < 0:
         raise Refusal("cuDNN takes no positions of X behind all windows, as many as a stride")
     axis = _layouts(problem)[layout]
-    Y, bias = "Y" if problem.gradient == "Y" else "dY", _bias(problem)
+    Y, bias = "Y" if problem.gradient == "Y" else "dY", problem.B
     described = {Y: problem.dY, "X": problem.X, "W": problem.W}
     described |= {} if bias is None else {"B": bias}
     least = _ALIGNED if geometry.group == 1 else _ALIGNED_IN_GROUPS
@@ -278,28 +279,17 @@ def _graph(problem: Problem, layout: str) -> Descriptor:
         compute, *(_lifted(each, axis and axis - 2, fill) for each, fill in zip(per_axis, fills, strict=True))
     )
     factors = {"alpha64": 1.0, "beta64": 0.0} if compute == "float64" else {"alpha": 1.0, "beta": 0.0}
-    if bias is not None:
-        sizes, strides = layouts[Y]
-        between = intermediate(_SUM, compute, sizes, strides)
-        filters, ones = sizes[1], (1,) * (len(sizes) - 2)
-        steps = (filters, 1, *(filters if last[Y] else 1 for _ in ones))
-        B = tensor(_B, problem.dtype, (1, filters, *ones), steps, bias.alignment)
-        first = Descriptor(
-            "convolution_forward", convolution=what, X=tensors["X"], W=tensors["W"], Y=between, **factors
-        )
-        return graph(first, addition(compute, between, B, tensors[Y]))
-    if problem.gradient == "Y":
-        kind, names = "convolution_forward", {"X": "X", "W": "W", "Y": "Y"}
-    elif problem.gradient == "dX":
-        kind, names = "convolution_backward_data", {"dY": "dY", "dX": "X", "W": "W"}
-    else:
-        kind, names = "convolution_backward_filter", {"dY": "dY", "X": "X", "dW": "W"}
-    operands = {attribute: tensors[name] for attribute, name in names.items()}
-    return graph(Descriptor(kind, convolution=what, **operands, **factors))
-
-
-def _bias(problem: Problem) -> Tensor | None:
-    return problem.B if isinstance(problem, ForwardProblem) else None
+    kind, gradient = _KINDS[problem.gradient], problem.gradient
+    operands = {gradient if gradient == f"d{name}" else name: each for name, each in tensors.items()}
+    if bias is None:
+        return graph(Descriptor(kind, convolution=what, **operands, **factors))
+    sizes, strides = layouts[Y]
+    between = intermediate(_SUM, compute, sizes, strides)
+    filters, ones = sizes[1], (1,) * (len(sizes) - 2)
+    steps = (filters, 1, *(filters if last[Y] else 1 for _ in ones))
+    B = tensor(_B, problem.dtype, (1, filters, *ones), steps, bias.alignment)
+    first = Descriptor(kind, convolution=what, **{**operands, "Y": between}, **factors)
+    return graph(first, addition(compute, between, B, tensors[Y]))
 
 
 def _pads_end(geometry: Geometry) -> Axes:

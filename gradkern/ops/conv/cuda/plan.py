@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from math import prod
 from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
 from gradkern.ops.conv.cuda.add_bias import Biased
-from gradkern.ops.conv.cuda.problem import BiasProblem, ForwardProblem, Problem
+from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.ops.conv.transposed import NAMES, convolution_of, is_transposed
@@ -48,7 +47,7 @@ def plan(call: Call) -> SearchPlan:
     """The plan of the winners, found by an earlier search or by one now."""
     device = device_of(call)
     problems = {name: _problem(call, name) for name in call.outputs}
-    zeros = tuple(name for name, problem in problems.items() if _is_zero(problem))
+    zeros = tuple(name for name, problem in problems.items() if problem.is_zero)
     wanted = [name for name, problem in problems.items() if problem.output.size and name not in zeros]
     for name in zeros:
         if "B" in call.inputs:
@@ -67,7 +66,7 @@ def searches(call: Call) -> Mapping[str, tuple[SearchResult | None, list[str]]]:
     found: dict[str, tuple[SearchResult | None, list[str]]] = {}
     for name in call.outputs:
         problem = _problem(call, name)
-        if problem.output.size and not _is_zero(problem):
+        if problem.output.size and not problem.is_zero:
             task = _task(problem, device)
             result = stored(task, call.policy, device)
             found[name] = result, [] if result else candidate_names(task)
@@ -104,7 +103,7 @@ def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
         call, gradient = convolution_of(call), NAMES.get(gradient, gradient)
     given, W, geometry = call.inputs, call.inputs["W"], Geometry.of(call.axes, call.attributes)
     if gradient == "Y":
-        return ForwardProblem("Y", result, given["X"], W, geometry, given.get("B"))
+        return Problem("Y", result, given["X"], W, geometry, given.get("B"))
     if gradient == "dX":
         return Problem("dX", given["dY"], result, W, geometry)
     return Problem("dW", given["dY"], given["X"], result, geometry)
@@ -116,12 +115,6 @@ def _read(call: Call, name: str) -> tuple[str, ...]:
     return read[::-1] if name == "dW" and is_transposed(call) else read
 
 
-def _is_zero(problem: Problem | BiasProblem) -> bool:
-    """Whether every element is a sum without terms."""
-    terms = problem.dY.size if isinstance(problem, BiasProblem) else problem.geometry.multiplications
-    return problem.output.size > 0 and not terms
-
-
 def _span(tensor: Tensor) -> int:
     low, high = tensor.extent
     return high - low
@@ -130,11 +123,11 @@ def _span(tensor: Tensor) -> int:
 def _task(problem: Problem | BiasProblem, device: Device) -> Task:
     return Task(
         kind=_kind(problem),
-        detail=_sizes(problem),
+        detail=problem.sizes,
         key=repr(problem),
         inputs=problem.inputs,
         outputs=(problem.output,),
-        terms=_terms(problem),
+        terms=problem.terms,
         sources=_sources(problem, device),
         reference=None if isinstance(problem, BiasProblem) else partial(elements, problem),
     )
@@ -144,10 +137,10 @@ def _kind(problem: Problem | BiasProblem) -> str:
     """The properties that most of all make a candidate slow."""
     operator = "Conv" if problem.gradient == "Y" else "ConvGrad"
     words = [operator, problem.gradient, problem.dtype, layout(problem.dY)]
-    if isinstance(problem, ForwardProblem) and problem.B is not None:
-        words.append("bias")
     if isinstance(problem, Problem) and problem.geometry.group > 1:
         words.insert(3, "depthwise" if problem.geometry.channels == 1 else "grouped")
+    if isinstance(problem, Problem) and problem.B is not None:
+        words.append("bias")
     return " ".join(words)
 
 
@@ -162,26 +155,6 @@ def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Implementa
         names, copies = ["cudnn", "gemm"], ["channels_last"] * (problem.channels_last != problem)
         names = ["few_channels", *copies, *names] if problem.of_few_channels else [*names, *copies]
     return tuple(Implementation(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
-
-
-def _terms(problem: Problem | BiasProblem) -> int:
-    """The number of products, or elements of dY, in the sum of one element."""
-    if isinstance(problem, ForwardProblem):
-        return problem.geometry.channels * problem.geometry.taps + 1
-    if isinstance(problem, Problem) and problem.gradient == "dX":
-        return problem.geometry.filters * problem.geometry.taps
-    return problem.dY.shape[0] * prod(problem.dY.shape[2:])
-
-
-def _sizes(problem: Problem | BiasProblem) -> str:
-    if isinstance(problem, BiasProblem):
-        return _by(problem.dY)
-    group = problem.geometry.group
-    return f"{_by(problem.X)} * {_by(problem.W)}" + (f" in {group} groups" if group > 1 else "")
-
-
-def _by(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape))
 
 
 def _pins(pinned: str | None, wanted: list[str]) -> dict[str, str]:

@@ -1,22 +1,23 @@
-"""One gradient of one convolution, or its forward pass, for the candidates of the CUDA provider."""
+"""One result of a convolution or of its gradient, for the candidates of the CUDA provider."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from math import prod
+from typing import Literal
 
 from gradkern.call import Tensor
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.strides import end_to_end, is_dense
 
-__all__ = ["BiasProblem", "ForwardProblem", "Problem"]
+__all__ = ["BiasProblem", "Problem"]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """dX from (dY, W), or dW from (dY, X): inputs and output in this order.
+    """dX from (dY, W), dW from (dY, X), or Y from (X, W) or (X, W, B): inputs and output in this order.
 
-    X describes X or dX, W describes W or dW: the one that `gradient` names is the output.
+    dY describes dY or Y, X describes X or dX, W describes W or dW: the one that `gradient` names is the output.
     """
 
     gradient: Literal["dX", "dW", "Y"]
@@ -24,6 +25,7 @@ class Problem:
     X: Tensor
     W: Tensor
     geometry: Geometry
+    B: Tensor | None = None
 
     @property
     def dtype(self) -> str:
@@ -31,11 +33,31 @@ class Problem:
 
     @property
     def output(self) -> Tensor:
-        return self.X if self.gradient == "dX" else self.W
+        return {"dX": self.X, "dW": self.W, "Y": self.dY}[self.gradient]
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
+        if self.gradient == "Y":
+            return (self.X, self.W) if self.B is None else (self.X, self.W, self.B)
         return (self.dY, self.W if self.gradient == "dX" else self.X)
+
+    @property
+    def terms(self) -> int:
+        """In the sum of one element."""
+        if self.gradient == "dW":
+            return self.dY.shape[0] * prod(self.dY.shape[2:])
+        geometry = self.geometry
+        return geometry.taps * geometry.filters if self.gradient == "dX" else geometry.taps * geometry.channels + 1
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether it has elements, and each is a sum without terms."""
+        return self.output.size > 0 and not self.geometry.multiplications
+
+    @property
+    def sizes(self) -> str:
+        groups = f" in {self.geometry.group} groups" if self.geometry.group > 1 else ""
+        return f"{_by(self.X)} * {_by(self.W)}{groups}"
 
     @property
     def of_few_channels(self) -> bool:
@@ -56,7 +78,7 @@ class Problem:
         return geometry.taps >= 25 and columns > 8 and geometry.multiplications >= 100_000_000
 
     @property
-    def channels_last(self) -> Self:
+    def channels_last(self) -> Problem:
         """The same with every array channels-last, where tensor cores have kernels of their own for that."""
         if self.geometry.rank > 3 or self.dtype == "float64":
             return self
@@ -68,19 +90,8 @@ def _channels_last(tensor: Tensor) -> Tensor:
     return tensor if is_dense(tensor, order) else end_to_end(tensor, order)
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardProblem(Problem):
-    """Y from (X, W), or (X, W, B): `gradient` is "Y", and dY describes Y."""
-
-    B: Tensor | None = None
-
-    @property
-    def output(self) -> Tensor:
-        return self.dY
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return (self.X, self.W) if self.B is None else (self.X, self.W, self.B)
+def _by(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +116,15 @@ class BiasProblem:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         return (self.dY,)
+
+    @property
+    def terms(self) -> int:
+        return self.dY.shape[0] * prod(self.dY.shape[2:])
+
+    @property
+    def is_zero(self) -> bool:
+        return self.dB.size > 0 and not self.dY.size
+
+    @property
+    def sizes(self) -> str:
+        return _by(self.dY)

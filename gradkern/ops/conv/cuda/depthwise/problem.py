@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradkern.call import Refusal, Tensor
-from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
+from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Geometry
 
 __all__ = ["DepthwiseProblem", "Plane"]
@@ -72,7 +72,7 @@ class DepthwiseProblem:
             _plane(X, last),
             (first, taps[1], taps[2]),
             taps[0],
-            problem.B.strides[0] if isinstance(problem, ForwardProblem) and problem.B is not None else None,
+            None if problem.B is None else problem.B.strides[0],
         )
 
     @property

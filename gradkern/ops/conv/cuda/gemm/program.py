@@ -26,7 +26,7 @@ from gradkern.cublas.product import Batch, Matrix, Product
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout
 from gradkern.ops.conv.cuda.gemm.layout import Operand, Slice
-from gradkern.ops.conv.cuda.problem import ForwardProblem, Problem
+from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Geometry
 
 __all__ = ["ALIGNED", "BIAS", "DY", "OTHER", "OUTPUT", "SCRATCH", "GemmProblem", "GemmProgram", "ScratchMatrix", "cut"]
@@ -59,7 +59,7 @@ class GemmProblem:
         self.dY = Operand.of(problem.dY, numbers[0])  # or Y
         self.X = Operand.of(problem.X, numbers[1])
         self.W = Operand.of(problem.W, numbers[2])
-        self.B = problem.B if isinstance(problem, ForwardProblem) else None
+        self.B = problem.B
         self.device, self.tf32, self.dtype = device, tf32, problem.dtype
         self.sum_dtype = "float64" if self.dtype == "float64" else "float32"
         self.item, self.sum_item = self.dY.item, 8 if self.dtype == "float64" else 4
