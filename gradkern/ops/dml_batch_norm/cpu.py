@@ -10,7 +10,7 @@ from numba import types
 from gradkern.call import Call
 from gradkern.cpu.batch_norm import Apply, Reduce
 from gradkern.cpu.element_types import arithmetic, array_type
-from gradkern.cpu.flat_plan import FlatPlan, argument_type
+from gradkern.cpu.flat_plan import FlatPlan, Launch, argument_type
 from gradkern.cpu.runs import Runs
 
 __all__ = ["plan"]
@@ -20,22 +20,14 @@ _OVER = ("InputGradient", "Input")
 
 
 def plan(call: Call) -> FlatPlan:
-    Input = call.inputs["Input"]
-    sizes, statistics = Input.shape, call.inputs["Mean"].shape
-    order, runs = Runs.of_tensor(Input, [count == size for size, count in zip(sizes, statistics, strict=True)])
-
-    data = argument_type(call, "Input")
-    totals = [Input.dtype if name in call.outputs else None for name in _SUMS]
+    Input, sizes = call.inputs["Input"], call.inputs["Input"].shape
+    is_channel = [count == size for size, count in zip(sizes, call.inputs["Mean"].shape, strict=True)]
+    order, runs = Runs.of_tensor(Input, is_channel)
+    training = call.operator == "DmlBatchNormalizationTrainingGrad"
+    if training:
+        runs = runs.by_channel(2 * Input.dtype.itemsize)
     dX = argument_type(call, "OutputGradient", _OVER, order)
-    if call.operator == "DmlBatchNormalizationTrainingGrad":
-        return _training(call, order, runs.by_channel(2 * Input.dtype.itemsize), data, dX)
-    kernel = Reduce(runs, (data,) * 5, dX, totals, float(call.attributes["Epsilon"]))
-
-    def launch(read: list[np.ndarray], write: list[Any]) -> None:
-        Input, InputGradient, Mean, Variance, Scale = read
-        dX, *totals = write
-        kernel((InputGradient, Input, Scale, Mean, Variance), dX, totals)
-
+    launch, scratch = (_training if training else _constant)(call, runs, argument_type(call, "Input"), dX)
     return FlatPlan(
         call,
         kernel="columns" if runs.columns else "planes",
@@ -43,18 +35,31 @@ def plan(call: Call) -> FlatPlan:
         launch=launch,
         over=_OVER,
         orders=dict.fromkeys((*_OVER, "OutputGradient"), order),
-        scratch=kernel.nbytes,
+        scratch=scratch,
     )
 
 
-def _training(call: Call, order: tuple[int, ...] | None, runs: Runs, data: Any, dX: Any) -> FlatPlan:
-    """The sums, unless dX is wanted of whole channels, and then dX."""
+def _constant(call: Call, runs: Runs, data: Any, dX_type: Any) -> tuple[Launch, int]:
+    """The launch, and the bytes that it allocates."""
+    totals = [call.outputs[name].dtype if name in call.outputs else None for name in _SUMS]
+    kernel = Reduce(runs, (data,) * 5, dX_type, totals, float(call.attributes["Epsilon"]))
+
+    def launch(read: list[np.ndarray], write: list[Any]) -> None:
+        Input, InputGradient, Mean, Variance, Scale = read
+        dX, *gradients = write
+        kernel((InputGradient, Input, Scale, Mean, Variance), dX, gradients)
+
+    return launch, kernel.nbytes
+
+
+def _training(call: Call, runs: Runs, data: Any, dX_type: Any) -> tuple[Launch, int]:
+    """The same. The sums, unless dX is wanted of whole channels, and then dX."""
     compute, wanted = arithmetic(call.inputs["Input"].dtype), "OutputGradient" in call.outputs
     epsilon, kinds = compute.type(call.attributes["Epsilon"]), (*(data,) * 4, array_type(compute))
     totals = [np.dtype(np.float64) if wanted or name in call.outputs else None for name in _SUMS]
     in_one = wanted and runs.whole_channels
     reduce = None if in_one else Reduce(runs, kinds, types.none, totals)
-    apply = Apply(runs, kinds, dX, in_one) if wanted else None
+    apply = Apply(runs, kinds, dX_type, in_one) if wanted else None
 
     def launch(read: list[np.ndarray], write: list[Any]) -> None:
         Input, InputGradient, Mean, Variance, Scale = read
@@ -72,12 +77,4 @@ def _training(call: Call, order: tuple[int, ...] | None, runs: Runs, data: Any, 
                 if gradient is not None:
                     gradient.view(call.outputs[name].dtype)[...] = total
 
-    return FlatPlan(
-        call,
-        kernel="columns" if runs.columns else "planes",
-        outputs=("OutputGradient", *_SUMS),
-        launch=launch,
-        over=_OVER,
-        orders=dict.fromkeys((*_OVER, "OutputGradient"), order),
-        scratch=(reduce.nbytes if reduce else 0) + 3 * 8 * runs.channels,
-    )
+    return launch, (reduce.nbytes if reduce else 0) + 3 * 8 * runs.channels

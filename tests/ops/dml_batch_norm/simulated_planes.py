@@ -10,8 +10,8 @@ import pytest
 from helpers.dml_batch_norm import EPSILON, OUTPUTS, Case, case
 from helpers.simulate_dml_batch_norm import launch
 
+from gradkern.ops.dml_batch_norm.cuda.config import ARGUMENTS, PlanesConfig
 from gradkern.ops.dml_batch_norm.cuda.plan import NAMES_OF_PLANES
-from gradkern.ops.dml_batch_norm.cuda.planes_config import ARGUMENTS, PlanesConfig
 from gradkern.ops.dml_batch_norm.cuda.planes_kernel import build
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"

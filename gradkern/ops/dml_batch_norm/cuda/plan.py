@@ -19,9 +19,7 @@ from gradkern.kernels.channels.streaming_tiling import Dimensions
 from gradkern.kernels.channels.tiles_config import LINE, VECTOR, tiles_of_sums, with_fold
 from gradkern.kernels.channels.tiles_plan import has_long_rows, parameters_at_once, tiles_plan
 from gradkern.kernels.channels.times import SinglePassTimes, times
-from gradkern.ops.dml_batch_norm.cuda import planes_config
-from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
-from gradkern.ops.dml_batch_norm.cuda.planes_config import PlanesConfig
+from gradkern.ops.dml_batch_norm.cuda.config import ARGUMENTS, DmlBatchNormConfig, PlanesConfig
 
 __all__ = ["NAMES", "NAMES_OF_PLANES", "NAMES_OF_TILES", "plan", "planes_config_of", "planes_plan"]
 
@@ -111,9 +109,9 @@ def planes_config_of(tensors: Named, dims: Dimensions, device: Device, epsilon: 
 
 def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> ScratchPlan:
     """Raises Refusal, with the reason, if no block fits the device."""
-    names, count = planes_config.ARGUMENTS, dims.count
+    count = dims.count
     builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
-    kernel = kernel_of_config(device, builder, config, arguments=len(names))
+    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS))
     resident = kernel.resident_blocks(config.threads)
     if not resident:
         raise Refusal(f"no block of {config.threads} threads fits the device")
@@ -121,7 +119,7 @@ def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: 
     team = config.warps if dims.inner_channels <= grid else 1  # all warps of a block if every channel can have a block
     numbers = config.sizes(dims.batch, dims.inner_channels, dims.spatial) | {"team": team}
     given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "partial", "counter"]
-    launch = Launch(kernel, grid, config.threads, *named(names, numbers, given), cooperative=True)
+    launch = Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cooperative=True)
     name = f"planes_{config.piece}x{config.width}_team{team}"
     return ScratchPlan(name, config.partial_bytes(count), launch, device)
 
