@@ -188,8 +188,8 @@ def build(config: PlanesConfig) -> Callable[..., None]:
                 store_4(shared + SUMS_AT + warp * (4 * SUM), sums)
             wait_for_block()
             if member == 0 and channel < channels:
-                r = inverse(parameter(variance, channel))
-                put_parameter(scale_sum, channel, sum_of_warps(shared, warp, team, int32(0)) * r)
+                of_channel = parameter(variance, channel)
+                put_parameter(scale_sum, channel, sum_of_warps(shared, warp, team, int32(0)) * inverse(of_channel))
                 if BIAS_SUM:
                     put_parameter(bias_sum, channel, sum_of_warps(shared, warp, team, int32(1)))
             wait_for_block()
