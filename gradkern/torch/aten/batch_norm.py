@@ -6,65 +6,41 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten.request import AtenRequest, Constant, Declined, masked, require_cudnn
+from gradkern.torch.aten.request import (
+    AtenRequest,
+    Constant,
+    Declined,
+    Split,
+    Translation,
+    masked,
+    require_cudnn,
+    require_weight,
+)
 from gradkern.torch.flags import flags
 
-__all__ = [
-    "consolidated_batch_norm",
-    "cudnn_batch_norm",
-    "native_batch_norm",
-    "split_consolidated_batch_norm",
-    "split_cudnn_batch_norm",
-    "split_native_batch_norm",
-]
+__all__ = ["TRANSLATIONS"]
 
 _OUTPUTS = ("dX", "dScale", "dBias")
 _FROZEN_OUTPUTS = ("OutputGradient", "OutputScaleGradient", "OutputBiasGradient")
 
-Split = tuple[tuple[Any, ...], tuple[Any, ...]]
 
-
-def split_native_batch_norm(
-    grad: Any,
-    x: Any,
-    weight: Any,
-    running_mean: Any,
-    running_var: Any,
-    mean: Any,
-    inv_std: Any,
-    train: bool,
-    eps: float,
-    mask: Any,
-) -> Split:
-    """The tensors that are read, and all else that decides what is computed, how many tensors there are included."""
-    center, spread = (mean, inv_std) if train else (running_mean, running_var)
+def _split_native(grad: Any, x: Any, weight: Any, *rest: Any) -> Split:
+    *running, mean, inv_std, train, eps, mask = rest
+    center, spread = (mean, inv_std) if train else running
     if center is None or spread is None:
         return (grad, x), (train, None)
-    rest = (train, None if train else eps, *mask, weight is None, flags())
+    others = (train, None if train else eps, *mask, weight is None, flags())
     if weight is None:
-        return (grad, x, center, spread), rest
-    return (grad, x, center, spread, weight), rest
+        return (grad, x, center, spread), others
+    return (grad, x, center, spread, weight), others
 
 
-def native_batch_norm(
-    grad: Any,
-    x: Any,
-    weight: Any,
-    running_mean: Any,
-    running_var: Any,
-    mean: Any,
-    inv_std: Any,
-    train: bool,
-    eps: float,
-    mask: Any,
-) -> AtenRequest:
-    if weight is None and (mask[1] or mask[2]):
-        raise Declined("the gradient of a weight is wanted, but there is no weight")
-    return (
-        _trained(grad, x, weight, mean, inv_std, mask)
-        if train
-        else _frozen(grad, x, weight, running_mean, running_var, eps, mask)
-    )
+def _native(grad: Any, x: Any, weight: Any, *rest: Any) -> AtenRequest:
+    running_mean, running_var, mean, inv_std, train, eps, mask = rest
+    require_weight(weight, *mask[1:])
+    if train:
+        return _trained(grad, x, weight, mean, inv_std, mask)
+    return _frozen(grad, x, weight, running_mean, running_var, eps, mask)
 
 
 def _trained(grad: Any, x: Any, weight: Any, mean: Any, inv_std: Any, mask: Any) -> AtenRequest:
@@ -108,25 +84,30 @@ def _frozen(grad: Any, x: Any, weight: Any, mean: Any, variance: Any, eps: float
     )
 
 
-def split_cudnn_batch_norm(
-    x: Any, grad: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, inv_std: Any, *more: Any
-) -> Split:
+def _split_cudnn(x: Any, grad: Any, weight: Any, *rest: Any) -> Split:
+    _, _, mean, inv_std, *_ = rest
     if mean is None or inv_std is None:
         return (grad, x), ()
     return (grad, x, mean, inv_std, weight), (flags(),)
 
 
-def cudnn_batch_norm(
-    x: Any, grad: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, inv_std: Any, *more: Any
-) -> AtenRequest:
+def _cudnn(x: Any, grad: Any, weight: Any, *rest: Any) -> AtenRequest:
     """What aten calls save_var is 1 / sqrt(variance + epsilon) here; what cuDNN put aside is not needed."""
+    _, _, mean, inv_std, *_ = rest
     return _trained(grad, x, weight, mean, inv_std, (True, True, True))
 
 
-def split_consolidated_batch_norm(*arguments: Any) -> Split:
+def _split_consolidated(*arguments: Any) -> Split:
     """Of the arguments of PyTorch's own kernel, and what cuDNN put aside behind them."""
-    return split_native_batch_norm(*arguments[:-1])
+    return _split_native(*arguments[:-1])
 
 
-def consolidated_batch_norm(*arguments: Any) -> AtenRequest:
-    return native_batch_norm(*arguments[:-1])
+def _consolidated(*arguments: Any) -> AtenRequest:
+    return _native(*arguments[:-1])
+
+
+TRANSLATIONS = (
+    Translation("native_batch_norm_backward", "batch_norm", _split_native, _native, searched=True),
+    Translation("cudnn_batch_norm_backward", "batch_norm", _split_cudnn, _cudnn, searched=True),
+    Translation("batch_norm_backward", "batch_norm", _split_consolidated, _consolidated, searched=True),
+)

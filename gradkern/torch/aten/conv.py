@@ -6,10 +6,10 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten.request import AtenRequest, masked, require_cudnn
+from gradkern.torch.aten.request import AtenRequest, Split, Translation, masked, require_cudnn
 from gradkern.torch.flags import flags
 
-__all__ = ["conv", "gainless_conv", "split_conv"]
+__all__ = ["TRANSLATIONS", "gainless_conv"]
 
 _GAINLESS = 100.0
 """Microseconds. With cudnn.benchmark on an H200, of 20 layers of known networks in 16 bits with channels last and one
@@ -18,37 +18,13 @@ group that took PyTorch no more for both gradients, the winner of a search gaine
 """
 
 
-def split_conv(
-    grad: Any,
-    x: Any,
-    weight: Any,
-    bias_sizes: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    mask: Any,
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The tensors that are read, and all else that decides what is computed."""
-    # output_padding follows from the shapes and all else
+def _split(grad: Any, x: Any, weight: Any, *rest: Any) -> Split:
+    _, stride, padding, dilation, transposed, _, groups, mask = rest  # the output's padding follows from all else
     return (grad, x, weight), (*stride, *padding, *dilation, transposed, groups, *mask, flags())
 
 
-def conv(
-    grad: Any,
-    x: Any,
-    weight: Any,
-    bias_sizes: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    mask: Any,
-) -> AtenRequest:
+def _conv(grad: Any, x: Any, weight: Any, *rest: Any) -> AtenRequest:
+    _, stride, padding, dilation, transposed, output_padding, groups, mask = rest
     spatial = x.dim() - 2
     pads = _each(padding, spatial)
     attributes: dict[str, Any] = {
@@ -76,3 +52,16 @@ def gainless_conv(description: Any) -> float:
     last = x.strides[1] == x.dtype.itemsize == 2  # also for images of one pixel: these are in either order
     known = last and dict(description.attributes)["group"] == 1 and description.device != "cpu"
     return _GAINLESS if known and torch._C._get_cudnn_benchmark() else 0.0
+
+
+TRANSLATIONS = (
+    Translation(
+        "convolution_backward",
+        "conv",
+        _split,
+        _conv,
+        searched=True,
+        gainless=gainless_conv,
+        by_python="whether PyTorch allows TF32, which decides how it is computed, has no C function",
+    ),
+)

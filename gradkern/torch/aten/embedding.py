@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.aten.request import AtenRequest, Declined
+from gradkern.torch.aten.request import AtenRequest, Declined, Split, Translation
 
-__all__ = ["embedding", "split_embedding"]
-
-
-def split_embedding(
-    grad: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The tensors that are read, and all else that decides what is computed."""
-    return (grad, indices), (num_weights, padding_idx, scale_grad_by_freq)
+__all__ = ["TRANSLATIONS"]
 
 
-def embedding(grad: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> AtenRequest:
+def _split(grad: Any, indices: Any, *rest: Any) -> Split:
+    return (grad, indices), rest
+
+
+def _embedding(grad: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> AtenRequest:
     """A negative padding_idx is none, as in PyTorch's kernels."""
     if scale_grad_by_freq:
         raise Declined("scale_grad_by_freq divides by how often each index is there")
@@ -25,3 +22,6 @@ def embedding(grad: Any, indices: Any, num_weights: int, padding_idx: int, scale
     attributes = {"shape": (num_weights, grad.shape[-1])}
     padding = {"padding_idx": padding_idx} if padding_idx >= 0 else {}
     return AtenRequest("GatherGrad", {"indices": indices, "dY": grad}, ("dX",), {**attributes, **padding})
+
+
+TRANSLATIONS = (Translation("embedding_dense_backward", "embedding", _split, _embedding, measured=0, below=2),)

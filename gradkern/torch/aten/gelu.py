@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.aten.request import AtenRequest, Constant, Declined, in_order_of
+from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Split, Translation, in_order_of
 
-__all__ = ["gelu", "split_gelu"]
+__all__ = ["TRANSLATIONS"]
 
 _OPERATORS = {"none": "BiasGeluGrad_dX", "tanh": "BiasFastGeluGrad_dX"}
 
 
-def split_gelu(grad: Any, x: Any, *, approximate: str = "none") -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The tensors that are read, and all else that decides what is computed."""
+def _split(grad: Any, x: Any, *, approximate: str = "none") -> Split:
     return (grad, x), (approximate,)
 
 
-def gelu(grad: Any, x: Any, *, approximate: str = "none") -> AtenRequest:
+def _gelu(grad: Any, x: Any, *, approximate: str = "none") -> AtenRequest:
     """The bias is part of x already, so the operator's is zero."""
     if grad.shape != x.shape:
         raise Declined("gradient and input have different shapes")
@@ -28,3 +27,6 @@ def gelu(grad: Any, x: Any, *, approximate: str = "none") -> AtenRequest:
         ("dX",),
         views={"dY": view, "X": view, "dX": view},
     )
+
+
+TRANSLATIONS = (Translation("gelu_backward", "gelu", _split, _gelu),)

@@ -6,11 +6,9 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Derived, masked
+from gradkern.torch.aten.request import AtenRequest, Constant, Derived, Split, Translation, masked, require_weight
 
-__all__ = ["layer_norm", "rms_norm", "split_layer_norm", "split_rms_norm"]
-
-Split = tuple[tuple[Any, ...], tuple[Any, ...]]
+__all__ = ["TRANSLATIONS"]
 
 
 def _wide(statistic: torch.Tensor) -> torch.Tensor | Derived:
@@ -24,47 +22,40 @@ def _widened(statistic: torch.Tensor) -> torch.Tensor:
     return statistic.float()
 
 
-def split_layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Split:
-    """The tensors that are read, and all else that decides what is computed, how many tensors there are included."""
+def _split_layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, _: Any, mask: Any) -> Split:
     if weight is None:
         return (grad, x, mean, rstd), (len(shape), *mask, None)
     return (grad, x, mean, rstd, weight), (len(shape), *mask)
 
 
-def layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> AtenRequest:
-    if weight is None and (mask[1] or mask[2]):
-        raise Declined("the gradient of a weight is wanted, but there is no weight")
-    return AtenRequest(
-        "LayerNormalizationGrad",
-        {
-            "Y_grad": grad,
-            "X": x,
-            "scale": Constant(1, tuple(shape), x.dtype) if weight is None else weight,
-            "mean": _wide(mean),
-            "inv_std_dev": _wide(rstd),
-        },
-        masked(("X_grad", "scale_grad", "bias_grad"), mask),
-        {"axis": x.dim() - len(shape)},
-    )
+def _layer_norm(grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, _: Any, mask: Any) -> AtenRequest:
+    statistics = {"mean": _wide(mean), "inv_std_dev": _wide(rstd)}
+    names = "X_grad", "scale_grad", "bias_grad"
+    return _request("LayerNormalizationGrad", grad, x, shape, weight, statistics, names, mask)
 
 
-def split_rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> Split:
+def _split_rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> Split:
     if weight is None:
         return (grad, x, rstd), (len(shape), *mask, None)
     return (grad, x, rstd, weight), (len(shape), *mask)
 
 
-def rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> AtenRequest:
-    if weight is None and mask[1]:
-        raise Declined("the gradient of a weight is wanted, but there is no weight")
-    return AtenRequest(
-        "SimplifiedLayerNormalizationGrad",
-        {
-            "Y_grad": grad,
-            "X": x,
-            "scale": Constant(1, tuple(shape), x.dtype) if weight is None else weight,
-            "inv_std_var": _wide(rstd),
-        },
-        masked(("X_grad", "scale_grad"), mask),
-        {"axis": x.dim() - len(shape)},
-    )
+def _rms_norm(grad: Any, x: Any, shape: Any, rstd: Any, weight: Any, mask: Any) -> AtenRequest:
+    names = "X_grad", "scale_grad"
+    statistics = {"inv_std_var": _wide(rstd)}
+    return _request("SimplifiedLayerNormalizationGrad", grad, x, shape, weight, statistics, names, mask)
+
+
+def _request(
+    operator: str, grad: Any, x: Any, shape: Any, weight: Any, statistics: Any, names: tuple[str, ...], mask: Any
+) -> AtenRequest:
+    require_weight(weight, *mask[1:])
+    scale = Constant(1, tuple(shape), x.dtype) if weight is None else weight
+    inputs = {"Y_grad": grad, "X": x, "scale": scale, **statistics}
+    return AtenRequest(operator, inputs, masked(names, mask), {"axis": x.dim() - len(shape)})
+
+
+TRANSLATIONS = (
+    Translation("native_layer_norm_backward", "layer_norm", _split_layer_norm, _layer_norm),
+    Translation("_fused_rms_norm_backward", "rms_norm", _split_rms_norm, _rms_norm),
+)

@@ -7,42 +7,26 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten.request import AtenRequest, View
+from gradkern.torch.aten.request import BY_PYTHON, AtenRequest, Split, Translation, View
 
-__all__ = [
-    "adaptive_pool",
-    "average_pool",
-    "like",
-    "like_input",
-    "max_pool",
-    "split_adaptive",
-    "split_average",
-    "split_max",
-]
-
-Split = tuple[tuple[Any, ...], tuple[Any, ...]]
+__all__ = ["TRANSLATIONS", "like"]
 
 
-def split_max(
-    grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Any
-) -> Split:
-    """The tensors that are read, and all else that decides what is computed: of x its shape and memory order."""
-    lists = (tuple(each) for each in (kernel_size, stride, padding, dilation))
-    return (grad, indices), (x.shape, x.stride(), *lists, ceil_mode)
+def _split_max(grad: Any, x: Any, *rest: Any) -> Split:
+    """Of x it is shape and memory order that decide."""
+    *lists, ceil_mode, indices = rest
+    return (grad, indices), (x.shape, x.stride(), *map(tuple, lists), ceil_mode)
 
 
-def split_average(
-    grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, padded: bool, divisor: Any
-) -> Split:
-    lists = (tuple(each) for each in (kernel_size, stride, padding))
-    return (grad,), (x.shape, x.stride(), *lists, ceil_mode, padded, divisor)
+def _split_average(grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, *rest: Any) -> Split:
+    return (grad,), (x.shape, x.stride(), tuple(kernel_size), tuple(stride), tuple(padding), *rest)
 
 
-def split_adaptive(grad: Any, x: Any) -> Split:
+def _split_adaptive(grad: Any, x: Any) -> Split:
     return (grad,), (x.shape, x.stride())
 
 
-def max_pool(rank: int) -> Callable[..., AtenRequest]:
+def _max_pool(rank: int) -> Callable[..., AtenRequest]:
     def request(
         grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Any
     ) -> AtenRequest:
@@ -53,7 +37,7 @@ def max_pool(rank: int) -> Callable[..., AtenRequest]:
     return request
 
 
-def average_pool(rank: int) -> Callable[..., AtenRequest]:
+def _average_pool(rank: int) -> Callable[..., AtenRequest]:
     def request(
         grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, padded: bool, divisor: Any
     ) -> AtenRequest:
@@ -65,7 +49,7 @@ def average_pool(rank: int) -> Callable[..., AtenRequest]:
     return request
 
 
-def adaptive_pool(rank: int) -> Callable[..., AtenRequest]:
+def _adaptive_pool(rank: int) -> Callable[..., AtenRequest]:
     return lambda grad, x: _request("AdaptiveAveragePoolGrad", rank, x, {"dY": grad}, {})
 
 
@@ -79,7 +63,7 @@ def like(model: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return torch.empty(tuple(shape), dtype=model.dtype, device="meta", memory_format=order)
 
 
-def like_input(grad: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+def _like_input(grad: torch.Tensor, x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return like(x, x.shape)
 
 
@@ -104,3 +88,15 @@ def _windows(rank: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: 
 
 def _each(values: Sequence[int], rank: int) -> tuple[int, ...]:
     return (*values,) if len(values) == rank else (values[0],) * rank
+
+
+_KINDS = (
+    ("max_pool{}d_with_indices_backward", _split_max, _max_pool),
+    ("avg_pool{}d_backward", _split_average, _average_pool),
+    ("_adaptive_avg_pool{}d_backward", _split_adaptive, _adaptive_pool),
+)
+TRANSLATIONS = tuple(
+    Translation(name.format(rank), "pooling", split, request(rank), by_python=BY_PYTHON, result=_like_input)
+    for rank in (2, 3)
+    for name, split, request in _KINDS
+)

@@ -9,20 +9,27 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 __all__ = [
+    "BY_PYTHON",
     "AtenRequest",
     "Constant",
     "Declined",
     "Derived",
     "Finish",
+    "Split",
     "Translation",
     "View",
     "in_order_of",
     "masked",
     "require_cudnn",
+    "require_weight",
 ]
 
 Finish = Callable[[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]], tuple[Any, ...]]
 """aten's results from those of the plan, the call's arguments, and PyTorch's kernel."""
+Split = tuple[tuple[Any, ...], tuple[Any, ...]]
+"""Of a call's arguments, the tensors that are read, and all else that decides what is computed, how many tensors there
+are included.
+"""
 View = Callable[[torch.Tensor], torch.Tensor]
 """Another shape of the same memory, from the same first element."""
 
@@ -75,8 +82,7 @@ class Translation:
 
     name      aten's
     group     what users call it
-    split     of a call's arguments, the tensors that are read and all else that decides what is computed; equal ones of
-              these come with equally many tensors
+    split     a function of a call's arguments. All else that is equal comes with equally many tensors
     request   a function of a call's arguments: gradkern's request; raises Declined
     searched  the last of all else are PyTorch's flags; a search depends on them
     gainless  a function of a call's signatures.Description, in microseconds: where PyTorch's kernels take no longer,
@@ -90,7 +96,7 @@ class Translation:
 
     name: str
     group: str
-    split: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
+    split: Callable[..., Split]
     request: Callable[..., AtenRequest]
     searched: bool = False
     gainless: Callable[[Any], float] = lambda description: 0.0
@@ -98,6 +104,10 @@ class Translation:
     measured: int = 1  # of most operators either the input or a gradient of its shape
     below: int | None = None
     result: Callable[..., torch.Tensor] | None = None
+
+
+BY_PYTHON = "PyTorch's kernel may raise as it is not deterministic, and machine code would hand small calls on to it"
+"""Translation.by_python of operators with a `result`."""
 
 
 def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:
@@ -119,3 +129,9 @@ def require_cudnn(x: torch.Tensor) -> None:
     """Raise Declined where a search may find an engine of cuDNN and PyTorch has cuDNN disabled."""
     if x.is_cuda and not torch._C._get_cudnn_enabled():
         raise Declined("torch.backends.cudnn.enabled is False")
+
+
+def require_weight(weight: torch.Tensor | None, *wanted: bool) -> None:
+    """Raise Declined where a gradient of a weight that is not there is wanted: PyTorch's kernel knows what it means."""
+    if weight is None and True in wanted:
+        raise Declined("the gradient of a weight is wanted, but there is no weight")

@@ -8,21 +8,20 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.aten.pooling import like
-from gradkern.torch.aten.request import AtenRequest
+from gradkern.torch.aten.request import BY_PYTHON, AtenRequest, Split, Translation
 
-__all__ = ["like_gradient", "nearest", "smooth", "split_resize"]
+__all__ = ["TRANSLATIONS"]
 
 
-def split_resize(grad: Any, output_size: Any, input_size: Any, *rest: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The tensor that is read, and all else that decides what is computed."""
+def _split(grad: Any, output_size: Any, input_size: Any, *rest: Any) -> Split:
     return (grad,), (tuple(output_size), tuple(input_size), *rest)
 
 
-def like_gradient(grad: torch.Tensor, output_size: Any, input_size: Any, *_: Any, **__: Any) -> torch.Tensor:
+def _like_gradient(grad: torch.Tensor, output_size: Any, input_size: Any, *_: Any, **__: Any) -> torch.Tensor:
     return like(grad, input_size)
 
 
-def smooth(mode: str) -> Callable[..., AtenRequest]:
+def _smooth(mode: str) -> Callable[..., AtenRequest]:
     """linear or cubic"""
 
     def request(grad: Any, output_size: Any, input_size: Any, align_corners: bool, *scales: Any) -> AtenRequest:
@@ -39,7 +38,7 @@ def smooth(mode: str) -> Callable[..., AtenRequest]:
     return request
 
 
-def nearest(exact: bool) -> Callable[..., AtenRequest]:
+def _nearest(exact: bool) -> Callable[..., AtenRequest]:
     def request(grad: Any, output_size: Any, input_size: Any, *scales: Any) -> AtenRequest:
         steps = _steps(input_size, output_size, scales)
         if grad.device.type != "cpu":
@@ -82,3 +81,17 @@ def _steps(input_size: Any, output_size: Any, scales: tuple[Any, ...]) -> list[f
 def _request(grad: Any, input_size: Any, steps: list[float], **attributes: Any) -> AtenRequest:
     given = {"input_size": tuple(input_size[2:]), "source_steps": tuple(steps), **attributes}
     return AtenRequest("ResizeGrad", {"dY": grad}, ("dX",), given)
+
+
+_REQUESTS = {
+    "upsample_linear1d": _smooth("linear"),
+    "upsample_bilinear2d": _smooth("linear"),
+    "upsample_trilinear3d": _smooth("linear"),
+    "upsample_bicubic2d": _smooth("cubic"),
+    **{f"upsample_nearest{rank}d": _nearest(exact=False) for rank in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{rank}d": _nearest(exact=True) for rank in (1, 2, 3)},
+}
+TRANSLATIONS = tuple(
+    Translation(f"{name}_backward", "resize", _split, request, by_python=BY_PYTHON, measured=0, result=_like_gradient)
+    for name, request in _REQUESTS.items()
+)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from gradkern.torch.aten.request import AtenRequest, Declined
+from gradkern.torch.aten.request import AtenRequest, Declined, Split, Translation
 
-__all__ = ["log_softmax", "softmax", "split_softmax"]
-
-
-def split_softmax(grad: Any, output: Any, dim: int, input_dtype: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The tensors that are read, and all else that decides what is computed."""
-    return (grad, output), (dim, input_dtype)
+__all__ = ["TRANSLATIONS"]
 
 
-def softmax(grad: Any, output: Any, dim: int, input_dtype: Any) -> AtenRequest:
-    return _request("SoftmaxGrad_13", "Y", grad, output, dim, input_dtype)
+def _split(grad: Any, output: Any, *rest: Any) -> Split:
+    return (grad, output), rest
 
 
-def log_softmax(grad: Any, output: Any, dim: int, input_dtype: Any) -> AtenRequest:
-    return _request("LogSoftmaxGrad_13", "X", grad, output, dim, input_dtype)
+def _request(operator: str, name: str) -> Callable[..., AtenRequest]:
+    """name: of the output in the operator's contract"""
+
+    def request(grad: Any, output: Any, dim: int, input_dtype: Any) -> AtenRequest:
+        if output.dim() == 0:
+            raise Declined("a tensor without dimensions has no axis")
+        attributes = {"axis": dim, "dX_type": str(input_dtype).removeprefix("torch.")}
+        return AtenRequest(operator, {"dY": grad, name: output}, ("dX",), attributes)
+
+    return request
 
 
-def _request(operator: str, name: str, grad: Any, output: Any, dim: int, input_dtype: Any) -> AtenRequest:
-    if output.dim() == 0:
-        raise Declined("a tensor without dimensions has no axis")
-    attributes = {"axis": dim, "dX_type": str(input_dtype).removeprefix("torch.")}
-    return AtenRequest(operator, {"dY": grad, name: output}, ("dX",), attributes)
+TRANSLATIONS = (
+    Translation("_softmax_backward_data", "softmax", _split, _request("SoftmaxGrad_13", "Y")),
+    Translation("_log_softmax_backward_data", "softmax", _split, _request("LogSoftmaxGrad_13", "X")),
+)

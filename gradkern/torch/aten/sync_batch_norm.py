@@ -6,33 +6,30 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Derived
+from gradkern.torch.aten.request import (
+    AtenRequest,
+    Constant,
+    Declined,
+    Derived,
+    Split,
+    Translation,
+    require_weight,
+)
 
-__all__ = [
-    "batch_norm_from_sums",
-    "batch_norm_sums",
-    "split_batch_norm_from_sums",
-    "split_batch_norm_sums",
-]
-
-Split = tuple[tuple[Any, ...], tuple[Any, ...]]
-
-
-def split_batch_norm_sums(
-    grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, input_g: bool, weight_g: bool, bias_g: bool
-) -> Split:
-    """The tensors that are read, and all else that decides what is computed."""
-    return (grad, x, mean, inv_std), (input_g, weight_g, bias_g, None if weight is None else weight.dtype)
+__all__ = ["TRANSLATIONS"]
 
 
-def batch_norm_sums(
+def _split_sums(grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, *wanted: bool) -> Split:
+    return (grad, x, mean, inv_std), (*wanted, None if weight is None else weight.dtype)
+
+
+def _sums(
     grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, input_g: bool, weight_g: bool, bias_g: bool
 ) -> AtenRequest:
     """The sums of dY and of dY (X - mean). The latter is the operator's dScale where all deviations are 1."""
     if not input_g:
         raise Declined("only gradients of parameters are wanted, not the sums")
-    if weight is None and (weight_g or bias_g):
-        raise Declined("the gradient of a weight is wanted, but there is no weight")
+    require_weight(weight, weight_g, bias_g)
     ones = Constant(1, tuple(mean.shape), mean.dtype)
     inputs = {"dY": grad, "X": x, "saved_mean": mean, "saved_inv_std": ones}
     outputs = ("dBias", "dScale", None, None)
@@ -48,18 +45,13 @@ def _with_gradients(results: tuple[Any, ...], args: tuple[Any, ...], original: A
     return sum_dy, sum_dy_xmu, dweight, sum_dy.to(weight.dtype, copy=True) if bias_g else None
 
 
-def split_batch_norm_from_sums(
-    grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, sum_dy: Any, sum_dy_xmu: Any, count: Any
-) -> Split:
-    """The tensors that are read, and all else that decides what is computed, how many tensors there are included."""
-    if weight is None:
-        return (grad, x, mean, inv_std, sum_dy, sum_dy_xmu, count), (None,)
-    return (grad, x, mean, inv_std, sum_dy, sum_dy_xmu, count, weight), ()
+def _split_from_sums(grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, *sums: Any) -> Split:
+    tensors = grad, x, mean, inv_std, *sums
+    return (tensors, (None,)) if weight is None else ((*tensors, weight), ())
 
 
-def batch_norm_from_sums(
-    grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, sum_dy: Any, sum_dy_xmu: Any, count: Any
-) -> AtenRequest:
+def _from_sums(grad: Any, x: Any, mean: Any, inv_std: Any, weight: Any, *sums: Any) -> AtenRequest:
+    sum_dy, sum_dy_xmu, count = sums
     return AtenRequest(
         "BatchNormalizationGradFromSums",
         {
@@ -78,3 +70,9 @@ def batch_norm_from_sums(
 
 def _counts(count: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
     return count.reshape(-1).to(mean.dtype)
+
+
+TRANSLATIONS = (
+    Translation("batch_norm_backward_reduce", "batch_norm", _split_sums, _sums),
+    Translation("batch_norm_backward_elemt", "batch_norm", _split_from_sums, _from_sums),
+)
