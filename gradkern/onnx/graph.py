@@ -333,12 +333,8 @@ def _by_table(node: Node, entry: Entry, types: Mapping[str, str]) -> dict[str, s
     if unknown and "Grad" not in node.op:
         raise AttributeValueError(f"unknown attribute {unknown[0]}; it has {', '.join(sorted(entry.attributes))}")
     node.options = {name: value for name, value in node.attributes.items() if name not in unknown}
-    if "to" in node.options:
-        node.options["to"] = _type_name(node.options["to"], "attribute to")
-    if isinstance(entry.result, str):
-        return {node.outputs[0]: entry.result}
-    like = None if entry.result is None else types.get(node.inputs[entry.result])
-    return {node.outputs[0]: node.options.get("to", like)}
+    result = entry.result
+    return {node.outputs[0]: result if isinstance(result, str) else types.get(node.inputs[result])}
 
 
 def _declared(node: Node, shapes: Mapping[str, Any]) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ class Entry:
     function: Callable[..., Any]
     host: frozenset[int] = frozenset()
     writes: tuple[int, ...] = ()
-    result: int | str | None = 0
+    result: int | str = 0
 
     def compute(self, xp: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Any, ...]:
         """The outputs."""
@@ -60,7 +60,7 @@ class Table(dict[tuple[str, str], Entry]):
         domain: str = "com.microsoft",
         host: Collection[int] = (),
         writes: Collection[int] = (),
-        result: int | str | None = 0,
+        result: int | str = 0,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Add the function under its own name."""
 

@@ -1,7 +1,7 @@
 """Operators of ONNX Runtime's training graphs beyond the registry's, for arrays of NumPy and tensors of PyTorch alike.
 
 Each is a function of the arrays' namespace by the Array API standard, the inputs in order, None for one that is left
-out, and the attributes by name. Where the registry has the operator, too, this table answers for what it refuses.
+out, and the attributes by name. Where the registry has the operator, too, this table answers for types that it refuses.
 Contracts: onnxruntime v1.19.2, training_op_defs.cc and contrib_defs.cc.
 """
 
@@ -90,30 +90,12 @@ def BatchNormInternal(
     return tuple(run("BatchNormalization", *inputs, outputs=wanted, **attributes))
 
 
-@operator()
-def DivGrad(xp: Any, dY: Any, A: Any, B: Any) -> Any:
-    return _summed_to(xp, dY / B, A.shape), _summed_to(xp, -dY * A / (B * B), B.shape)
-
-
-def _summed_to(xp: Any, x: Any, shape: Sequence[int]) -> Any:
-    """The gradient of what was broadcast from this shape."""
-    padded = (1,) * (x.ndim - len(shape)) + tuple(shape)
-    axes = tuple(axis for axis, size in enumerate(padded) if size != x.shape[axis])
-    return xp.reshape(xp.sum(x, axis=axes) if axes else x, tuple(shape))
-
-
 @operator(host=(1, 2))
 def FakeQuant(xp: Any, X: Any, scale: Any, zero_point: Any, *, quant_min: int = 0, quant_max: int = 255) -> Any:
     step, zero = _number(scale, 1), _number(zero_point, 0)
     levels = xp.round(X / step) + zero
     kept = (levels >= quant_min) & (levels <= quant_max)
     return (xp.clip(levels, quant_min, quant_max) - zero) * step, kept
-
-
-@operator(host=(0,), result=None)
-def MixedPrecisionScale(xp: Any, S: Any, *X: Any, to: str, fuse_outputs: int = 0) -> Any:
-    scaled = [xp.astype(each * _number(S, 1), getattr(xp, to)) for each in X]
-    return xp.concat([xp.reshape(each, (-1,)) for each in scaled]) if fuse_outputs else tuple(scaled)
 
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
@@ -235,16 +217,6 @@ def PadAndUnflatten(xp: Any, X: Any, indices: Any, unflatten_dims: Any) -> Any:
     return xp.reshape(flat, (*dims, *X.shape[1:]))
 
 
-@operator()
-def FlattenAndUnpad(xp: Any, X: Any, indices: Any) -> Any:
-    return xp.reshape(X, (-1, *X.shape[2:]))[indices], np.array(X.shape[:2], np.int64)
-
-
-@operator()
-def ReduceAllL2(xp: Any, *X: Any) -> Any:
-    return xp.astype(_norm(xp, X), X[0].dtype)
-
-
 def _norm(xp: Any, arrays: Sequence[Any]) -> Any:
     """The Euclidean norm in float64, in which squares do not overflow."""
     return xp.sqrt(sum(xp.sum(xp.astype(each, xp.float64) ** 2) for each in arrays))
@@ -253,17 +225,6 @@ def _norm(xp: Any, arrays: Sequence[Any]) -> Any:
 @operator(result="bool")
 def All(xp: Any, X: Any) -> Any:
     return xp.all(X)
-
-
-@operator(result="bool")
-def IsFinite(xp: Any, X: Any) -> Any:
-    return xp.isfinite(X)
-
-
-@operator(result="bool")
-def IsAllFinite(xp: Any, *X: Any, isinf_only: int = 0, isnan_only: int = 0) -> Any:
-    bad = xp.isinf if isinf_only else xp.isnan if isnan_only else lambda x: ~xp.isfinite(x)
-    return ~xp.any(xp.stack([xp.any(bad(each)) for each in X]))
 
 
 # --- accumulation and optimizers --------------------------------------------------------------------------------------
