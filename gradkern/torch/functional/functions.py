@@ -161,26 +161,7 @@ def layer_norm(
     >>> y.shape == stream.shape
     True
     """
-    require_floats("layer_norm", {"weight": weight, "bias": bias, "residual": residual}, input=input)
-    _require_sum("layer_norm", residual, dtype)
-    weight, bias = _beside(input, weight), _beside(input, bias)
-    if needs_pytorch(input, weight, bias, residual):
-        total = input if residual is None else input + residual
-        y = second_derivatives.layer_norm(total, tuple(normalized_shape), weight, bias, eps)
-        return y if residual is None else (y if dtype is None else y.to(dtype), total)
-    shape = norm_shape("layer_norm", input, normalized_shape, weight=weight, bias=bias)
-    if residual is not None:
-        of_sum = torch.promote_types(input.dtype, residual.dtype)
-        ones, of_norm = filled(input, shape, 1, of_sum) if weight is None else weight, dtype or of_sum
-        if fits(input, residual, ones, of_norm) and (bias is None or bias.dtype is ones.dtype):
-            count_call("layer_norm", input)
-            return added_norm(input, residual, shape, ones, bias, eps, of_norm, centred=True)
-        total = input + residual
-        return layer_norm(total, shape, weight, bias, eps).to(of_norm), total
-    weight = filled(input, shape, 1, input.dtype) if weight is None else weight
-    bias = filled(input, shape, 0, weight.dtype) if bias is None else bias
-    count_call("layer_norm", input)
-    return _LayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]
+    return _norm("layer_norm", input, normalized_shape, weight, bias, eps, residual, dtype, True)
 
 
 class _LayerNorm(torch.autograd.Function):
@@ -204,11 +185,49 @@ class _LayerNorm(torch.autograd.Function):
         of_x, _, of_weight, of_bias, _ = ctx.needs_input_grad
         needs = of_x, of_weight, of_bias
         if torch.is_grad_enabled():
-            y = second_derivatives.layer_norm(x, ctx.shape, weight, bias, ctx.eps)
+            y = second_derivatives.norm(x, ctx.shape, weight, bias, ctx.eps, True)
             dx, dweight, dbias = differentiable(y, (x, weight, bias), needs, grad)
         else:
             dx, dweight, dbias = _LAYER_NORM_GRAD(needs, (grad, x, weight, mean, inv_std), ctx.attributes)
         return dx, None, dweight, dbias, None
+
+
+def _norm(
+    function: str,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float | None,
+    residual: Tensor | None,
+    dtype: torch.dtype | None,
+    centred: bool,
+) -> Any:
+    """Layer norm, or RMSNorm, which is not centred, of x or of x + residual; then the sum besides."""
+    require_floats(function, {"weight": weight, "bias": bias, "residual": residual}, input=x)
+    _require_sum(function, residual, dtype)
+    weight, bias = _beside(x, weight), _beside(x, bias)
+    if eps is None and not centred:
+        eps = torch.finfo(_wide(x)).eps
+    if needs_pytorch(x, weight, bias, residual):
+        total = x if residual is None else x + residual
+        y = second_derivatives.norm(total, tuple(normalized_shape), weight, bias, eps, centred)
+        return y if residual is None else (y if dtype is None else y.to(dtype), total)
+    shape = norm_shape(function, x, normalized_shape, weight=weight, bias=bias)
+    if residual is not None:
+        of_sum = torch.promote_types(x.dtype, residual.dtype)
+        ones, of_norm = filled(x, shape, 1, of_sum) if weight is None else weight, dtype or of_sum
+        if fits(x, residual, ones, of_norm) and (bias is None or bias.dtype is ones.dtype):
+            count_call(function, x)
+            return added_norm(x, residual, shape, ones, bias, eps, of_norm, centred=centred)
+        total = x + residual
+        return _norm(function, total, shape, weight, bias, eps, None, None, centred).to(of_norm), total
+    weight = filled(x, shape, 1, x.dtype) if weight is None else weight
+    count_call(function, x)
+    if not centred:
+        return _RmsNorm.apply(x, shape, weight, eps)
+    bias = filled(x, shape, 0, weight.dtype) if bias is None else bias
+    return _LayerNorm.apply(x, shape, weight, bias, eps)
 
 
 def _beside(x: Tensor, parameter: Tensor | None) -> Tensor | None:
@@ -302,26 +321,7 @@ def rms_norm(
     >>> gradkern.torch.rms_norm(torch.tensor([[3.0, 4.0]]), (2,))
     tensor([[0.8485, 1.1314]])
     """
-    require_floats("rms_norm", {"weight": weight, "residual": residual}, input=input)
-    _require_sum("rms_norm", residual, dtype)
-    weight = _beside(input, weight)
-    eps = torch.finfo(_wide(input)).eps if eps is None else eps
-    if needs_pytorch(input, weight, residual):
-        total = input if residual is None else input + residual
-        y = second_derivatives.rms_norm(total, tuple(normalized_shape), weight, eps)
-        return y if residual is None else (y if dtype is None else y.to(dtype), total)
-    shape = norm_shape("rms_norm", input, normalized_shape, weight=weight)
-    if residual is not None:
-        of_sum = torch.promote_types(input.dtype, residual.dtype)
-        ones, of_norm = filled(input, shape, 1, of_sum) if weight is None else weight, dtype or of_sum
-        if fits(input, residual, ones, of_norm):
-            count_call("rms_norm", input)
-            return added_norm(input, residual, shape, ones, None, eps, of_norm, centred=False)
-        total = input + residual
-        return rms_norm(total, shape, weight, eps).to(of_norm), total
-    weight = filled(input, shape, 1, input.dtype) if weight is None else weight
-    count_call("rms_norm", input)
-    return _RmsNorm.apply(input, shape, weight, eps)  # pyright: ignore[reportReturnType]
+    return _norm("rms_norm", input, normalized_shape, weight, None, eps, residual, dtype, False)
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -384,7 +384,7 @@ def invertible_layer_norm(
     away = torch.where(weight < 0, -least, least).to(weight.dtype)
     weight = torch.where(weight.abs() < least, away + (weight - weight.detach()), weight)
     if needs_pytorch(input, weight, bias):
-        return second_derivatives.layer_norm(input, tuple(normalized_shape), weight, bias, eps)
+        return second_derivatives.norm(input, tuple(normalized_shape), weight, bias, eps, True)
     shape = norm_shape("invertible_layer_norm", input, normalized_shape, weight=weight, bias=bias)
     count_call("invertible_layer_norm", input)
     return _InvertibleLayerNorm.apply(input, shape, weight, bias, eps)  # pyright: ignore[reportReturnType]

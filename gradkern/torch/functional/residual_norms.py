@@ -11,7 +11,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.direct import Direct
-from gradkern.torch.functional.second_derivatives import differentiable, layer_norm, rms_norm
+from gradkern.torch.functional.second_derivatives import differentiable, norm
 from gradkern.torch.operators import registered
 
 __all__ = ["added_norm", "fits"]
@@ -43,7 +43,7 @@ def added_norm(
     shape: tuple[int, ...],
     weight: Tensor,
     bias: Tensor | None,
-    eps: float,
+    eps: float | None,
     dtype: torch.dtype,
     *,
     centred: bool,
@@ -98,10 +98,7 @@ class _AddedNorm(torch.autograd.Function):
         if grad is None:  # the sum alone was used
             dx = past
         elif torch.is_grad_enabled():
-            if ctx.centred:
-                y = layer_norm(total, ctx.shape, weight, bias, ctx.eps)
-            else:
-                y = rms_norm(total, ctx.shape, weight, ctx.eps)
+            y = norm(total, ctx.shape, weight, bias, ctx.eps, ctx.centred)
             leaves, needs = (total, weight, bias), (of_sum, of_weight, of_bias)
             dx, dweight, dbias = differentiable(y.to(grad.dtype), leaves, needs, grad)
             dx = dx if past is None or dx is None else dx + past

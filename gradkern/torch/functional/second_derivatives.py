@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-__all__ = ["differentiable", "layer_norm", "rms_norm"]
+__all__ = ["differentiable", "norm"]
 
 Tensor = torch.Tensor
-Shape = tuple[int, ...]
 
 
-def layer_norm(x: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """functional.layer_norm, in the widest of the types and rounded to the input's."""
-    wide_x, weight, bias = _widened(x, weight, bias)
-    return functional.layer_norm(wide_x, shape, weight, bias, eps).to(x.dtype)
-
-
-def rms_norm(x: Tensor, shape: Shape, weight: Tensor | None, eps: float) -> Tensor:
-    """functional.rms_norm, in the widest of the types and rounded to the input's."""
-    wide_x, weight = _widened(x, weight)
-    return functional.rms_norm(wide_x, shape, weight, eps).to(x.dtype)
-
-
-def _widened(x: Tensor, *parameters: Tensor | None) -> list[Tensor]:
-    wide = reduce(torch.promote_types, [each.dtype for each in parameters if each is not None], x.dtype)
-    return [each if each is None else each.to(wide) for each in (x, *parameters)]  # pyright: ignore[reportReturnType]
+def norm(
+    x: Tensor, shape: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: Any, centred: bool
+) -> Tensor:
+    """functional.layer_norm if centred, else rms_norm, in the widest of the types and rounded to the input's."""
+    wide = reduce(torch.promote_types, [each.dtype for each in (weight, bias) if each is not None], x.dtype)
+    wide_x, weight, bias = (each if each is None else each.to(wide) for each in (x, weight, bias))
+    function: Any = functional.layer_norm if centred else functional.rms_norm
+    parameters = (weight, bias) if centred else (weight,)
+    return function(wide_x, shape, *parameters, eps).to(x.dtype)
 
 
 def differentiable(
