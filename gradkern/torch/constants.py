@@ -28,5 +28,6 @@ def filled(like: torch.Tensor, shape: tuple[int, ...], value: float, dtype: torc
     known = _known.get(key)
     if known is None:
         make_room(_known, _MOST)
-        known = _known[key] = like.new_full(shape, value, dtype=dtype)
+        with torch.inference_mode(False):  # training would refuse to save an inference tensor
+            known = _known[key] = like.new_full(shape, value, dtype=dtype)
     return known

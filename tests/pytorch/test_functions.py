@@ -253,6 +253,21 @@ def test_norms_without_parameters_have_second_derivatives() -> None:
     assert torch.autograd.gradgradcheck(lambda x: gradkern.torch.rms_norm(x, (4,), eps=1e-3), random(3, 4))
 
 
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("residual", [False, True])
+def test_norms_without_parameters_train_after_an_evaluation_in_inference_mode(name: str, residual: bool) -> None:
+    columns = 13 + 2 * residual + (name == "rms_norm")  # of no other test: a first call fills the constants
+    x, norm = random(3, columns), getattr(gradkern.torch, name)
+    other = {"residual": torch.zeros_like(x)} if residual else {}
+    with torch.inference_mode():
+        norm(x.detach(), (columns,), eps=1e-3, **other)
+    y = norm(x, (columns,), eps=1e-3, **other)
+    (y[0] if residual else y).square().sum().backward()
+    expected = x.detach().requires_grad_()
+    getattr(torch.nn.functional, name)(expected, (columns,), eps=1e-3).square().sum().backward()
+    torch.testing.assert_close(x.grad, expected.grad)
+
+
 PAIRS = {
     "Conv1d": lambda kinds: (kinds.Conv1d(4, 6, 3, padding="same"), (2, 4, 7)),
     "Conv2d": lambda kinds: (kinds.Conv2d(4, 6, 3, 2, 1, groups=2), (2, 4, 7, 7)),
