@@ -10,10 +10,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,16 @@ def _build(options: argparse.Namespace) -> int:
     target = Path(options.output) if options.output else None
     if target is not None and len(architectures) > 1 and not target.is_dir():
         raise ArgumentError(f"gradkern pack build: {target} is no folder; several architectures are a file each")
-    question, wanted = _question(options), None
+    question, paths = _question(options), dict[Architecture, Path]()
     for architecture in architectures:
         path = _path(architecture, target)
         if options.refresh and builder.is_current(path, question):
             print(f"{path}: it is as it would be built now")
             continue
         _require_writable(path)
-        wanted = wanted or _wanted(options)
-        _build_one(architecture, wanted, path, options, question)
+        paths[architecture] = path
+    if paths:
+        _build_all(paths, _wanted(options), options, question)
     return DONE
 
 
@@ -83,21 +85,35 @@ def _path(architecture: Architecture, target: Path | None) -> Path:
     return target / packs.name_of(*architecture) if target.is_dir() else target
 
 
-def _build_one(
-    architecture: Architecture, wanted: list[Wanted], path: Path, options: argparse.Namespace, question: str
+def _build_all(
+    paths: Mapping[Architecture, Path], wanted: list[Wanted], options: argparse.Namespace, question: str
 ) -> None:
     builder: Any = import_module("gradkern.cuda.build_pack")
     packs: Any = import_module("gradkern.cuda.packs")
-    name, start = packs.name_of(*architecture), time.perf_counter()
-    have: dict[str, Any] = builder.earlier(path) if options.refresh else {}
-    specs = _specs(builder, architecture, wanted, bool(options.arch))
-    with closing(builder.compiled(specs, options.jobs, have)) as coming:
-        made: dict[str, Any] = dict(bar(f"compiling {name}", coming, lambda each: each[1].name, len(specs)))
-    data: bytes = builder.pack_of(made, (each.module for each in specs), *architecture, calls=question)
-    _write(path, data)
-    packs.reset()
+    start = time.perf_counter()
+    have: dict[str, Any] = {}
+    for path in paths.values():
+        have |= builder.earlier(path) if options.refresh else {}
+    specs = {each: _specs(builder, each, wanted, bool(options.arch)) for each in paths}
+    alike: dict[
+        Any, list[Any]
+    ] = {}  # a kernel for all architectures, one after another: half of its compilation is one
+    for spec in chain.from_iterable(specs.values()):
+        alike.setdefault(spec.on((0, 0)), []).append(spec)
+    names, count = ", ".join(packs.name_of(*each) for each in paths), sum(map(len, specs.values()))
+    with closing(builder.compiled(chain.from_iterable(alike.values()), options.jobs, have)) as coming:
+        made: dict[str, Any] = dict(bar(f"compiling {names}", coming, lambda each: each[1].name, count))
     seconds = time.perf_counter() - start
-    print(f"{path}: {counted(len(specs), 'kernel')} of {len(wanted)} calls, {len(data):,} bytes, in {seconds:.0f} s")
+    for architecture, path in paths.items():
+        kernels = {each.digest: made[each.digest] for each in specs[architecture]}
+        data: bytes = builder.pack_of(
+            kernels, (each.module for each in specs[architecture]), *architecture, calls=question
+        )
+        _write(path, data)
+        packs.reset()
+        print(
+            f"{path}: {counted(len(kernels), 'kernel')} of {len(wanted)} calls, {len(data):,} bytes, in {seconds:.0f} s"
+        )
 
 
 def _specs(builder: Any, architecture: Architecture, wanted: list[Wanted], for_others: bool) -> list[Any]:

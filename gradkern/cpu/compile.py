@@ -34,7 +34,7 @@ from gradkern.cpu import cache
 from gradkern.errors import ProviderError
 from gradkern.system import cache_files, locks, sources, working_folder
 from gradkern.system.notice import warn
-from gradkern.system.own_thread import in_own_thread
+from gradkern.system.own_thread import in_own_thread, without_collection
 
 __all__ = [
     "AS_WRITTEN",
@@ -124,7 +124,7 @@ class Kernel:
         compiled = cast(Any, numba.njit(**options)(self.function))
         path = self.path(*arguments)
         compiled._cache = _Cache(path)
-        with _alone(path):
+        with _alone(path), without_collection():
             compiled.compile(types.void(*arguments))
         compiled.disable_compile()
         return compiled

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import groupby
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,9 @@ def compiled(
 ) -> Generator[tuple[KernelSpec, Compiled | None]]:
     """Yields kernels as they are compiled, by `jobs` workers in parallel; None for one that no worker could compile.
 
+    One thread compiles neighbours that differ in the architecture only, by the worker that it gave back last: that has
+    the kernel's IR already.
+
     make: called with a worker and a spec, in a thread.
     """
     wanted = list(specs)
@@ -188,14 +192,23 @@ def compiled(
             hopeless.set()
             raise
 
+    def all_made(alike: list[KernelSpec]) -> list[tuple[KernelSpec, Compiled | None, Exception | None]]:
+        found: list[tuple[KernelSpec, Compiled | None, Exception | None]] = []
+        for spec in alike:
+            try:
+                found.append((spec, made(spec), None))
+            except Exception as error:  # the others are made nevertheless
+                found.append((spec, None, error))
+        return found
+
     pool = ThreadPoolExecutor(min(jobs, len(wanted), _MOST))
     try:
-        pending = {pool.submit(made, spec): spec for spec in wanted}
-        for each in as_completed(pending):
-            problem = each.exception()
-            if problem is not None:
-                _tell(problem)
-            yield pending[each], None if problem else each.result()
+        runs = [pool.submit(all_made, [*alike]) for _, alike in groupby(wanted, lambda spec: spec.on((0, 0)))]
+        for each in as_completed(runs):
+            for spec, kernel, problem in each.result():
+                if problem is not None:
+                    _tell(problem)
+                yield spec, kernel
     except BaseException:
         stopped.set()
         for worker in [*busy]:

@@ -11,17 +11,18 @@ comes. PyTorch's CUDA graph trees then find tensors that should be gone ("storag
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
 from gradkern.system import locks
 
-__all__ = ["in_import", "in_own_thread", "is_own_thread", "turn", "working"]
+__all__ = ["in_import", "in_own_thread", "is_own_thread", "turn", "without_collection", "working"]
 
 Result = TypeVar("Result")
 
@@ -85,6 +86,20 @@ def turn(lock: Any) -> AbstractContextManager[Any]:
     Whoever waits for that may hold the lock, and the finalizer would wait for it in vain.
     """
     return nullcontext() if is_own_thread() else lock
+
+
+@contextmanager
+def without_collection() -> Generator[None]:
+    """No garbage is collected meanwhile: a compiler makes millions of objects that live until its end, and Python would
+    look at all of them again and again.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def in_import() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,19 @@ def test_a_pack_of_an_architecture_is_for_all_its_known_gpus(
     assert older.about.capability == (8, 0)
     assert len(older) >= len(newer) >= 2
     assert not list((folder / "cache").glob("packs/*"))
+
+
+def test_a_kernel_is_compiled_for_one_architecture_after_another(
+    show: Shown, folder: Path, calls: Path, compiled: list[KernelSpec]
+) -> None:
+    """They share its IR; each pack has the kernels of its own."""
+    assert show("build", folder, "--arch", "sm_80,sm_90,sm_120", "--calls", calls)[0] == 0
+    order = [spec.on((0, 0)) for spec in compiled]
+    assert len({*order}) < len(order)
+    assert len([*groupby(order)]) == len({*order})
+    for capability in ((8, 0), (9, 0), (12, 0)):
+        pack = Pack(folder / f"sm_{capability[0]}{capability[1]}.pack")
+        assert {*pack.keys()} == {spec.digest for spec in compiled if spec.capability == capability}
 
 
 def test_a_pack_of_ptx_is_for_gpus_that_are_newer(

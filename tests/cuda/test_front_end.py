@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import subprocess
@@ -20,6 +19,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 from gradkern.cuda import compile as compiling
 from gradkern.cuda.device_code import intrinsics
 from gradkern.cuda.front_end.folding import folded
+from gradkern.cuda.spec import KernelSpec
 from gradkern.ops.bias_gelu.cuda import config as gelu
 
 CONFIG = gelu.choose(
@@ -141,13 +141,20 @@ def test_a_front_end_that_cannot_be_imported_is_done_without(monkeypatch: pytest
     assert compiling.front_end() is not None
 
 
-@pytest.mark.parametrize("was_on", [True, False])
-def test_garbage_is_collected_as_before(was_on: bool) -> None:
+@pytest.mark.thorough
+def test_the_kernels_of_a_call_are_lowered_once_for_all_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
     own: Any = compiling.front_end()
-    try:
-        (gc.enable if was_on else gc.disable)()
-        with own._no_collection():
-            assert not gc.isenabled()
-        assert gc.isenabled() == was_on
-    finally:
-        gc.enable()
+    lowered: list[str] = []
+    compiled = own._compiled
+
+    def counting(function: Any, arguments: Any, result: Any, inline: bool) -> Any:
+        lowered.extend([] if inline else [function.__name__])
+        return compiled(function, arguments, result, inline)
+
+    monkeypatch.setattr(own, "_compiled", counting)
+    names = ["float16", "bfloat16", "float32", "float64"]
+    for capability in ((8, 0), (9, 0)):
+        for name in names:
+            spec = KernelSpec("gradkern.search.kernels:fill", (name,), "fill", 3, 192, 1, capability)
+            assert f".target sm_{capability[0]}{capability[1]}" in spec.compile().ptx
+    assert len(lowered) == len(names)

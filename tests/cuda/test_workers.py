@@ -103,6 +103,29 @@ def test_what_libraries_print_is_no_reply(monkeypatch: pytest.MonkeyPatch) -> No
     assert made() == ALL
 
 
+def test_one_thread_compiles_a_kernel_for_all_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker has the kernel's IR after the first."""
+    fake(monkeypatch)
+    both, found = threading.Barrier(2, timeout=60), dict[int, list[KernelSpec]]()
+
+    def make(worker: workers.Worker, spec: KernelSpec) -> Compiled:
+        thread = threading.get_ident()
+        if thread not in found:
+            found[thread] = []
+            both.wait()
+        found[thread].append(spec)
+        return ALL[spec.name]
+
+    capabilities = [(8, 0), (9, 0), (12, 0)]
+    specs = [spec.on(capability) for spec in SPECS for capability in capabilities]
+    done = [spec for spec, kernel in workers.compiled(specs, 2, make) if kernel]
+    assert {*done} == {*specs}
+    assert len(done) == len(specs)
+    assert len(found) == 2
+    for of_one in found.values():
+        assert [spec.capability for spec in of_one] == capabilities * (len(of_one) // 3)
+
+
 def test_a_worker_that_may_be_about_to_end_gets_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     fake(monkeypatch)
     made(jobs=1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gradkern.system.importing import load
-from gradkern.system.own_thread import in_own_thread
+from gradkern.system.own_thread import in_own_thread, without_collection
 
 
 class Array:
@@ -93,3 +93,12 @@ def test_what_is_half_imported_is_given_to_nobody_else(tmp_path: Any, monkeypatc
     module: Any = load("half_imported")
     module.thread.join()
     assert module.seen == [True]
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_garbage_is_collected_as_before(was_on: bool) -> None:
+    if was_on:
+        gc.enable()
+    with without_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled() == was_on

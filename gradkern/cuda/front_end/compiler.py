@@ -2,24 +2,24 @@
 
 flags    are compared by the options that were set; Numba builds a dictionary of all 26, thousands of times
 devices  share one LLVM IR
-garbage  is not collected meanwhile: the compiler makes millions of objects that live until its end
+garbage  is not collected meanwhile
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 from gradkern.cuda.device_code.alike import once_for_alike
 from gradkern.cuda.front_end.folding import folded
 from gradkern.cuda.front_end.lowering import Lower, TargetContext, TypingContext
+from gradkern.system.own_thread import without_collection
 
 __all__ = ["DeviceFunction", "ptx_of"]
 
 _OLDEST = (7, 5)  # newer capabilities have the same IR
+_LIBRARIES = 8  # kernels whose IR is kept for another capability: those of one call, at most
 
 compiler: Any = import_module("numba.cuda.compiler")  # Numba has no types
 types: Any = import_module("numba.cuda.types")
@@ -118,7 +118,7 @@ def ptx_of(
     kernel: Callable[..., None], arguments: Sequence[Any], capability: tuple[int, int], bounds: tuple[int, int]
 ) -> str:
     """The PTX of a kernel of arguments of these types, for blocks of bounds[0] threads, bounds[1] of them at a time."""
-    with compiler.global_compiler_lock, _no_collection():
+    with compiler.global_compiler_lock, without_collection():
         [text] = _library(kernel, tuple(arguments), bounds).get_asm_strs(cc=capability)
         return text
 
@@ -133,7 +133,7 @@ def _library_of(kernel: Callable[..., None], arguments: Any, bounds: tuple[int, 
     return made.library
 
 
-_library = once_for_alike(_library_of, most=2)
+_library = once_for_alike(_library_of, most=_LIBRARIES)
 
 
 def _compiled(function: Callable[..., Any], arguments: Any, result: Any, inline: bool) -> Any:
@@ -158,14 +158,3 @@ def _compiled(function: Callable[..., Any], arguments: Any, result: Any, inline:
         )
     made.library.finalize()
     return made
-
-
-@contextlib.contextmanager
-def _no_collection() -> Generator[None]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -72,10 +72,11 @@ def upstream(given: dict[str, Any], activation: str, names: tuple[str, ...], ord
     }
 
 
-@pytest.mark.parametrize("order", ["C", "channels_last"])
-@pytest.mark.parametrize(("data", "parameter"), TYPES)
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"])
-def test_an_activation_comes_after_the_residual(data: str, parameter: str, activation: str, order: str) -> None:
+@pytest.mark.parametrize(
+    ("activation", "data", "parameter", "order"),
+    in_turn([(each,) for each in ("relu", "leaky_relu", "silu", "relu6", "hardswish", "elu")], TYPES, ORDERS),
+)
+def test_an_activation_comes_after_the_residual(activation: str, data: str, parameter: str, order: str) -> None:
     given = operands(data, parameter, order)
     how = {"activation": activation, "activation_alpha": ALPHA}
     found = run_any(FORWARD, **given, **how)
