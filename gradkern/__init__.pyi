@@ -62,6 +62,7 @@ __all__ = [
 _Provider: TypeAlias = Literal["cpu", "cuda"]
 _G = TypeVar("_G", bound=_Array)
 _M = TypeVar("_M", bound=_Array)
+_R = TypeVar("_R", bound=_Array)
 _S = TypeVar("_S", bound=_Array)
 _SrcT = TypeVar("_SrcT", bound=_Array)
 _T = TypeVar("_T", bound=_Array)
@@ -108,6 +109,7 @@ _DmlLocalResponseNormalizationGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlMaxPoolingGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlResampleGradOutput: TypeAlias = Literal["OutputGradient"]
 _DmlResampleGrad1Output: TypeAlias = Literal["OutputGradient"]
+_DmlRoiAlignGradOutput: TypeAlias = Literal["OutputGradient", "OutputROIGradient"]
 _DmlSliceGradOutput: TypeAlias = Literal["OutputGradient"]
 _DropoutGradOutput: TypeAlias = Literal["dx"]
 _FakeQuantGradOutput: TypeAlias = Literal["dX"]
@@ -455,6 +457,18 @@ class _DmlResampleGrad1Plan(Prepared):
     def __call__(
         self, InputGradient: _T, *, out: Mapping[_DmlResampleGrad1Output, _Array] | None = None, stream: Any = None
     ) -> _results.DmlResampleGrad1[_T]: ...
+
+class _DmlRoiAlignGradPlan(Prepared):
+    def __call__(
+        self,
+        InputGradient: _T,
+        ROI: _R,
+        BatchIndices: _Array,
+        Input: _T | None = None,
+        *,
+        out: Mapping[_DmlRoiAlignGradOutput, _Array] | None = None,
+        stream: Any = None,
+    ) -> _results.DmlRoiAlignGrad[_T, _R]: ...
 
 class _DmlSliceGradPlan(Prepared):
     def __call__(
@@ -1019,6 +1033,7 @@ class _DmlLocalResponseNormalizationGrad_takes_Input_InputGradient: ...
 class _DmlMaxPoolingGrad_takes_Input_InputGradient: ...
 class _DmlResampleGrad_takes_InputGradient: ...
 class _DmlResampleGrad1_takes_InputGradient: ...
+class _DmlRoiAlignGrad_takes_InputGradient_ROI_BatchIndices_and_perhaps_Input: ...
 class _DmlSliceGrad_takes_InputGradient: ...
 class _DropoutGrad_takes_dy_mask_and_perhaps_ratio_training_mode: ...
 class _FakeQuantGrad_takes_dY_gradient_mask: ...
@@ -2096,6 +2111,56 @@ def run(
 
     Returns
       OutputGradient: gradient of the input
+    """
+
+@overload
+def run(
+    op: Literal["DmlRoiAlignGrad"],
+    InputGradient: _T,
+    ROI: _R,
+    BatchIndices: _Array,
+    Input: _T | None = None,
+    *,
+    BatchCount: int | None = None,
+    OutputSizes: Sequence[int] | None = None,
+    ReductionFunction: Literal["AVERAGE", "MAX"],
+    InterpolationMode: Literal["NEAREST_NEIGHBOR", "LINEAR"],
+    SpatialScaleX: float = 1.0,
+    SpatialScaleY: float = 1.0,
+    InputPixelOffset: float = 0.5,
+    OutputPixelOffset: float = -0.5,
+    MinimumSamplesPerOutput: int = 1,
+    MaximumSamplesPerOutput: int = 4294967295,
+    AlignRegionsToCorners: Literal[0, 1] = 0,
+    outputs: _DmlRoiAlignGradOutput | Iterable[_DmlRoiAlignGradOutput] | None = None,
+    out: Mapping[_DmlRoiAlignGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _results.DmlRoiAlignGrad[_T, _R]:
+    """DirectML's gradient of ROI align, of the images and of the regions.
+
+      InputGradient: gradient of the output
+      ROI: the regions, from (x1, y1) to (x2, y2), which may be less
+      BatchIndices: the image of each region
+      Input: input of the forward pass, which the maximum and OutputROIGradient take
+      BatchCount: number of images; without it that of Input, or of an `out` array
+      OutputSizes: height and width of an image; without it those of Input, or of an `out` array
+      ReductionFunction: what an output is of the samples in its cell
+      InterpolationMode: how a sample is made of the elements around it
+      SpatialScaleX: elements of the image for each step along x of a region
+      SpatialScaleY: elements of the image for each step along y of a region
+      InputPixelOffset: subtracted from coordinates of the image; 0.5 for pixels' centres
+      OutputPixelOffset: subtracted from the number of a sample; -0.5 for pixels' centres
+      MinimumSamplesPerOutput: fewest samples of a cell along each axis
+      MaximumSamplesPerOutput: most samples of a cell along each axis
+      AlignRegionsToCorners: 1: the outermost samples are on the corners of the region
+
+    Returns
+      OutputGradient: gradient of the input
+      OutputROIGradient: gradient of the regions; on request
     """
 
 @overload
@@ -4055,6 +4120,14 @@ def run(
 ) -> Any: ...
 @overload
 def run(
+    op: Literal["DmlRoiAlignGrad"],
+    input: _DmlRoiAlignGrad_takes_InputGradient_ROI_BatchIndices_and_perhaps_Input,
+    /,
+    *inputs: Any,
+    **named: Any,
+) -> Any: ...
+@overload
+def run(
     op: Literal["DmlSliceGrad"], input: _DmlSliceGrad_takes_InputGradient, /, *inputs: Any, **named: Any
 ) -> Any: ...
 @overload
@@ -4975,6 +5048,35 @@ def prepare(
     domain: str | None = None,
     version: int | None = None,
 ) -> _DmlResampleGrad1Plan:
+    """The plan for such a call of `run`, without making it."""
+
+@overload
+def prepare(
+    op: Literal["DmlRoiAlignGrad"],
+    InputGradient: _Array,
+    ROI: _Array,
+    BatchIndices: _Array,
+    Input: _Array | None = None,
+    *,
+    BatchCount: int | None = None,
+    OutputSizes: Sequence[int] | None = None,
+    ReductionFunction: Literal["AVERAGE", "MAX"],
+    InterpolationMode: Literal["NEAREST_NEIGHBOR", "LINEAR"],
+    SpatialScaleX: float = 1.0,
+    SpatialScaleY: float = 1.0,
+    InputPixelOffset: float = 0.5,
+    OutputPixelOffset: float = -0.5,
+    MinimumSamplesPerOutput: int = 1,
+    MaximumSamplesPerOutput: int = 4294967295,
+    AlignRegionsToCorners: Literal[0, 1] = 0,
+    outputs: _DmlRoiAlignGradOutput | Iterable[_DmlRoiAlignGradOutput] | None = None,
+    out: Mapping[_DmlRoiAlignGradOutput, _Array] | None = None,
+    provider: _Provider | None = None,
+    stream: Any = None,
+    policy: Policy | _PolicyFields | None = None,
+    domain: str | None = None,
+    version: int | None = None,
+) -> _DmlRoiAlignGradPlan:
     """The plan for such a call of `run`, without making it."""
 
 @overload
@@ -6280,6 +6382,14 @@ def prepare(
 @overload
 def prepare(
     op: Literal["DmlResampleGrad1"], input: _DmlResampleGrad1_takes_InputGradient, /, *inputs: Any, **named: Any
+) -> Prepared: ...
+@overload
+def prepare(
+    op: Literal["DmlRoiAlignGrad"],
+    input: _DmlRoiAlignGrad_takes_InputGradient_ROI_BatchIndices_and_perhaps_Input,
+    /,
+    *inputs: Any,
+    **named: Any,
 ) -> Prepared: ...
 @overload
 def prepare(

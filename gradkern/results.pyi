@@ -19,6 +19,7 @@ Array: TypeAlias = _Dlpack | _ArrayInterface | _CudaArrayInterface
 
 _G = TypeVar("_G", bound=Array, default=Any)
 _M = TypeVar("_M", bound=Array, default=Any)
+_R = TypeVar("_R", bound=Array, default=Any)
 _S = TypeVar("_S", bound=Array, default=Any)
 _SrcT = TypeVar("_SrcT", bound=Array, default=Any)
 _T = TypeVar("_T", bound=Array, default=Any)
@@ -278,6 +279,14 @@ class DmlResampleGrad1(NamedTuple, Generic[_T]):
 
     OutputGradient: _T | Any
     """gradient of the input"""
+
+class DmlRoiAlignGrad(NamedTuple, Generic[_T, _R]):
+    """An output is None where it was not wanted. Type checkers take it for an array."""
+
+    OutputGradient: _T | Any
+    """gradient of the input"""
+    OutputROIGradient: _R | Any
+    """gradient of the regions"""
 
 class DmlSliceGrad(NamedTuple, Generic[_T]):
     """An output is None where it was not wanted. Type checkers take it for an array."""

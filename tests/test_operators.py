@@ -226,7 +226,9 @@ NEVER_EMPTY = {
     "sizes": "as InputGradient",
     "sliced": "that of the slice",
     "out": "the forward (transposed )?convolution gives",
-    "spatial": "the forward convolution has no output|every axis of it needs at least 1 element",
+    "N": "which is BatchCount",
+    "corners": "which is 4",
+    "spatial": "the forward convolution has no output|every axis of it needs at least 1 element|which is OutputSizes",
     **dict.fromkeys(("a", "b", "statistics"), "expected 1 or"),
 }
 """Axes of which there cannot be zero, in some operator, while the others are as they were, and what its error says."""

@@ -61,6 +61,7 @@ def test_the_registry_has_these_operators() -> None:
         "DmlMaxPoolingGrad",
         "DmlResampleGrad",
         "DmlResampleGrad1",
+        "DmlRoiAlignGrad",
         "DmlSliceGrad",
         "DropoutGrad",
         "FakeQuantGrad",

@@ -48,7 +48,7 @@ AXES: dict[str, Callable[[int], Any]] = {
     "dml_batch_norm": lambda n: {"sizes": (2, 2, n), "statistics": (1, 2, 1)},
 }
 BY_MATRIX_PRODUCTS = {"conv"}  # whose vector code is the BLAS library's
-BY_ELEMENTS = {"pooling", "resize"}  # an element's sum has one order, in vector code or not
+BY_ELEMENTS = {"pooling", "resize", "roi_align"}  # an element's sum has one order, in vector code or not
 BY_BATCH_NORMS = {"group_norm"}  # each channel of each sample is one of a batch norm, whose kernels these are
 BY_NUMPY = {"BatchNormalizationMergeStatistics", "LinearCrossEntropy", "SliceGrad", "DmlSliceGrad", "FlattenAndUnpad"}
 SMALL = [

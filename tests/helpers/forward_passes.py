@@ -212,6 +212,43 @@ def _local_response_norm(
     return ForwardPass(run, {"Input": X}, {"Input": "OutputGradient"}, _exact(inputs["InputGradient"]))
 
 
+def _roi_align(inputs: Arrays, **given: Any) -> ForwardPass:
+    """Sample by sample: the mean of the bilinear interpolations in each cell."""
+    D, images = _exact(inputs["InputGradient"]), inputs["BatchIndices"].astype(int)
+    corners, least = given.get("AlignRegionsToCorners", 0), given.get("MinimumSamplesPerOutput", 1)
+
+    def coordinates(v1: float, v2: float, axis: str, outputs: int) -> list[list[float]]:
+        scale, offset = given.get(f"SpatialScale{axis}", 1.0), given.get("InputPixelOffset", 0.5)
+        n = max(math.ceil(abs(v2 - v1) * scale / outputs), least)
+        along = [(s + 0.5) / max(n * outputs - corners, 1) for s in range(n * outputs)]
+        at = [v1 * scale + t * (v2 - v1) * scale - offset for t in along]
+        return [at[cell * n : cell * n + n] for cell in range(outputs)]
+
+    def value(image: Array, y: float, x: float) -> Array:
+        height, width = image.shape[1:]
+        if not (-1 <= y <= height and -1 <= x <= width):
+            return np.zeros(len(image))
+        y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
+        top, left = int(y), int(x)
+        below, right = min(top + 1, height - 1), min(left + 1, width - 1)
+        above = image[:, top, left] * (left + 1 - x) + image[:, top, right] * (x - left)
+        return above * (top + 1 - y) + (
+            image[:, below, left] * (left + 1 - x) + image[:, below, right] * (x - left)
+        ) * (y - top)
+
+    def run(p: Mapping[str, Array]) -> Array:
+        found = np.zeros(D.shape)
+        for r, (x1, y1, x2, y2) in enumerate(p["ROI"]):
+            for oy, ys in enumerate(coordinates(y1, y2, "Y", D.shape[2])):
+                for ox, xs in enumerate(coordinates(x1, x2, "X", D.shape[3])):
+                    image = p["Input"][images[r]]
+                    found[r, :, oy, ox] = np.mean([value(image, y, x) for y in ys for x in xs], 0)
+        return found
+
+    parameters = {name: _exact(inputs[name]) for name in ("Input", "ROI")}
+    return ForwardPass(run, parameters, {"Input": "OutputGradient", "ROI": "OutputROIGradient"}, D)
+
+
 def _dml_slice(data: Array, _: Any, InputWindowOffsets: Any, InputWindowSizes: Any, InputWindowStrides: Any) -> Array:
     windows = zip(InputWindowOffsets, InputWindowSizes, strict=True)
     window = data[tuple(slice(offset, offset + size) for offset, size in windows)]
@@ -538,6 +575,7 @@ FORWARD_PASSES: dict[str, Callable[..., ForwardPass]] = {  # of (inputs, **attri
     "DmlBatchNormalizationTrainingGrad": _dml_batch_norm_training,
     **dict.fromkeys(("DmlActivationReluGrad", "DmlElementWiseClipGrad", "DmlElementWiseClipGrad1"), _dml_clip),
     "DmlLocalResponseNormalizationGrad": _local_response_norm,
+    "DmlRoiAlignGrad": _roi_align,
     "DmlSliceGrad": partial(
         _read, of=_dml_slice, upstream="InputGradient", output="OutputGradient", attribute="OutputSizes"
     ),

@@ -387,6 +387,63 @@ def _local_response_norm(
     return {"OutputGradient": InputGradient * s**-Beta - 2 * Alpha * Beta / LocalSize * Input * total}
 
 
+def _roi_align(
+    InputGradient: Array,
+    ROI: Array,
+    BatchIndices: Array,
+    Input: Array | None = None,
+    *,
+    ReductionFunction: str,
+    InterpolationMode: str,
+    BatchCount: int = 0,
+    OutputSizes: Sequence[int] = (),
+    SpatialScaleX: float = 1.0,
+    SpatialScaleY: float = 1.0,
+    InputPixelOffset: float = 0.5,
+    OutputPixelOffset: float = -0.5,
+    MinimumSamplesPerOutput: int = 1,
+    MaximumSamplesPerOutput: int = 1 << 32,
+    AlignRegionsToCorners: int = 0,
+) -> Gradients:
+    """By a matrix of each axis of a region, whose rows are its samples' weights, and by one of their derivatives."""
+    count, channels, *outs = InputGradient.shape
+    X = np.zeros((BatchCount, channels, *OutputSizes)) if Input is None else Input
+    scales = SpatialScaleY, SpatialScaleX
+    dX, dROI = np.zeros_like(X), np.zeros_like(ROI)
+    for r in range(count):
+        axes: list[tuple[Array, Array, Array]] = []
+        for axis in (0, 1):
+            v1, v2 = ROI[r, 1 - axis] * scales[axis], ROI[r, 3 - axis] * scales[axis]
+            cells = math.ceil(abs(v2 - v1) / outs[axis])
+            n = int(min(max(cells, MinimumSamplesPerOutput), MaximumSamplesPerOutput))
+            part = (np.arange(n * outs[axis]) - OutputPixelOffset) / max(n * outs[axis] - AlignRegionsToCorners, 1)
+            part = part * 0 if n * outs[axis] == AlignRegionsToCorners else part
+            at, last = part * (v2 - v1) + v1 - InputPixelOffset, X.shape[2 + axis] - 1
+            inside, at = (at >= -1) & (at <= last + 1), np.clip(at, 0, last)
+            at = np.ceil(at - 0.5) if InterpolationMode == "NEAREST_NEIGHBOR" else at
+            places, low, high = np.arange(last + 1), np.floor(at)[:, None], np.ceil(at)[:, None]
+            slopes = ((places == high) * 1.0 - (places == low)) * inside[:, None] * scales[axis]
+            weights = np.maximum(1 - abs(at[:, None] - places), 0) * inside[:, None]
+            axes.append((weights, slopes, part))
+        (wy, sy, py), (wx, sx, px) = axes
+        cells = (channels, outs[0], len(py) // outs[0], outs[1], len(px) // outs[1])
+        D = np.broadcast_to(InputGradient[r][:, :, None, :, None], cells).copy()
+        image = X[int(BatchIndices[r])]
+        if ReductionFunction == "MAX":
+            order = (wy @ image @ wx.T).reshape(cells).transpose(0, 1, 3, 4, 2).reshape(*cells[:2], cells[3], -1)
+            best = order.argmax(-1)[..., None] == np.arange(order.shape[-1])
+            D = D * best.reshape(*cells[:2], cells[3], cells[4], cells[2]).transpose(0, 1, 4, 2, 3)
+        else:
+            D /= cells[2] * cells[4]
+        inside = np.sum(wy, 1)[:, None] * np.sum(wx, 1)
+        D = np.where(inside > 0, D.reshape(channels, len(py), len(px)), 0)
+        reached = (np.not_equal(wy, 0).T * 1.0 @ ~np.isfinite(D) @ np.not_equal(wx, 0)) > 0  # where it has a weight
+        dX[int(BatchIndices[r])] += np.where(reached, np.nan, wy.T @ np.where(np.isfinite(D), D, 0) @ wx)
+        along_x, along_y = (D * (wy @ image @ sx.T)).sum((0, 1)), (D * (sy @ image @ wx.T)).sum((0, 2))
+        dROI[r] = along_x @ (1 - px), along_y @ (1 - py), along_x @ px, along_y @ py
+    return {"OutputGradient": dX, "OutputROIGradient": dROI}
+
+
 def _dml_slice(
     InputGradient: Array,
     *,
@@ -1152,6 +1209,7 @@ FORMULAS: dict[str, Callable[..., Gradients]] = {
     "DmlElementWiseClipGrad1": _dml_clip,
     "DmlSliceGrad": _dml_slice,
     "DmlLocalResponseNormalizationGrad": _local_response_norm,
+    "DmlRoiAlignGrad": _roi_align,
     "SoftmaxGrad": partial(_softmax, over=_over_axes),
     "SoftmaxGrad_13": partial(_softmax, over=_over_axis, axis=-1),
     "LogSoftmaxGrad": partial(_log_softmax, over=_over_axes),

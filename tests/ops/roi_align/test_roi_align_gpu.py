@@ -1,0 +1,40 @@
+"""ROI align's gradients on a GPU against float64: types, reductions, orders of memory; the same bits every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.calls import run_any
+from helpers.reference import reference
+from helpers.tolerance import assert_close
+from helpers.torch_on_gpu import back, there
+
+pytestmark = [pytest.mark.gpu, pytest.mark.torch]
+
+ROI, OUTPUTS = "DmlRoiAlignGrad", ("OutputGradient", "OutputROIGradient")
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("reduction", ["AVERAGE", "MAX"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_every_type_reduction_and_order(dtype: str, reduction: str, last: bool) -> None:
+    random = np.random.default_rng(0)
+    regions = (
+        np.sort(random.uniform(-4, 60, (300, 2, 2)), 1).reshape(300, 4).astype("float64" if dtype == "float64" else "f")
+    )
+    arrays = {
+        "InputGradient": random.standard_normal((300, 70, 7, 7)).astype(dtype),
+        "ROI": regions,
+        "BatchIndices": random.integers(0, 3, 300).astype(np.int32),
+        "Input": random.standard_normal((3, 70, 50, 61)).astype(dtype),
+    }
+    given: dict[str, Any] = {"ReductionFunction": reduction, "InterpolationMode": "LINEAR", "SpatialScaleX": 0.9}
+    expected = reference(ROI, arrays, given)
+    tensors = {name: there(each, last and each.ndim == 4) for name, each in arrays.items()}
+    found: Any = run_any(ROI, **tensors, outputs=OUTPUTS, **given)
+    again: Any = run_any(ROI, **tensors, outputs=OUTPUTS, **given)
+    for name in OUTPUTS:
+        assert_close(ROI, name, back(getattr(found, name)), expected[name])
+        assert back(getattr(found, name)).tobytes() == back(getattr(again, name)).tobytes()
