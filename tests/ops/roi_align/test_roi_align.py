@@ -28,14 +28,15 @@ def test_means_have_the_gradients_of_torchvisions_roi_align(ratio: int, aligned:
     import torch
 
     torchvision()
-    forward = import_module("torchvision.ops.roi_align")._roi_align  # its formula in PyTorch's own operators
+    forward = import_module("torchvision.ops.roi_align")._roi_align.__wrapped__  # its formula in PyTorch's operators
+    regions = np.sort(RANDOM.uniform(1, 8.4, (6, 2, 2)), 1).reshape(6, 4) + np.array([-0.2, -0.2, 1.5, 1.5])  # inside
     X = torch.tensor(RANDOM.standard_normal((2, 3, 9, 11)), requires_grad=True)
     D = RANDOM.standard_normal((6, 3, 3, 2))
-    rois = torch.tensor(np.concatenate([IMAGES[:, None], REGIONS], 1), requires_grad=True)
+    rois = torch.tensor(np.concatenate([IMAGES[:, None], regions], 1), requires_grad=True)
     forward(X, rois, 0.8, 3, 2, ratio, aligned).backward(torch.tensor(D))
     most = {"MinimumSamplesPerOutput": ratio, "MaximumSamplesPerOutput": ratio} if ratio > 0 else {}
     given = {**MEAN, **most, "SpatialScaleX": 0.8, "SpatialScaleY": 0.8, "InputPixelOffset": 0.5 if aligned else 0.0}
-    found = run_any(ROI, D, REGIONS, IMAGES, X.detach(), outputs=OUTPUTS, **given)
+    found = run_any(ROI, D, regions, IMAGES, X.detach(), outputs=OUTPUTS, **given)
     assert X.grad is not None
     assert rois.grad is not None
     np.testing.assert_allclose(found.OutputGradient, X.grad, atol=1e-12)
