@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import c_double, c_float, c_int32, c_int64
 from dataclasses import dataclass
 from typing import Any
 
+from gradkern.cuda.device_code.columns import bits_of
 from gradkern.cuda.launch import Launch
 
-__all__ = ["Numbers", "NumbersPlan", "bits_of"]
+__all__ = ["Numbers", "NumbersPlan"]
 
 Numbers = Callable[[Mapping[str, Any]], Sequence[float]]
 """What an operator's arithmetic takes, of its attributes and of the numbers on the host, by name."""
-
-
-def bits_of(number: float, compute: str) -> int:
-    """A number as the argument of a kernel that reads it by float_of_bits. Beyond the type's it is infinite."""
-    if compute == "float64":
-        return c_int64.from_buffer(c_double(number)).value
-    return c_int32.from_buffer(c_float(number)).value
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradkern.cuda.numbers_plan import bits_of
+from gradkern.cuda.device_code.columns import bits_of
 from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.kernel import build
 from helpers import simulated

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_double, c_float, c_int32, c_int64
 from dataclasses import dataclass
 from math import log2
 
-__all__ = ["ITEMSIZE", "ByColumns", "ByElementType", "ColumnSums", "last_step", "reciprocal", "round_up"]
+__all__ = ["ITEMSIZE", "ByColumns", "ByElementType", "ColumnSums", "bits_of", "last_step", "reciprocal", "round_up"]
 
 _MOST_IN_FLIGHT = 6  # with 8, registers spilled once
 ITEMSIZE = {"bool": 1, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
@@ -149,6 +150,13 @@ def last_step(
         ways or [(chunk, rows_in_flight) for chunk in chunks for rows_in_flight in range(1, _MOST_IN_FLIGHT + 1)],
         key=time,
     )
+
+
+def bits_of(number: float, compute: str) -> int:
+    """A number as the argument of a kernel that reads it by float_of_bits. Beyond the type's it is infinite."""
+    if compute == "float64":
+        return c_int64.from_buffer(c_double(number)).value
+    return c_int32.from_buffer(c_float(number)).value
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:

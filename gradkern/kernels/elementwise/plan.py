@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.cuda.device_code.columns import reciprocal
+from gradkern.cuda.device_code.columns import bits_of, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
-from gradkern.cuda.numbers_plan import Numbers, NumbersPlan, bits_of
+from gradkern.cuda.numbers_plan import Numbers, NumbersPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.elementwise.config import BITS, ElementwiseTypes, configs, widest_vector
 from gradkern.kernels.elementwise.kernel import ARGUMENTS

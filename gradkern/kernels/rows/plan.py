@@ -8,9 +8,10 @@ from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.columns import bits_of
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
-from gradkern.cuda.numbers_plan import Numbers, NumbersPlan, bits_of
+from gradkern.cuda.numbers_plan import Numbers, NumbersPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.kernels.rows.config import RowsConfig, configs
 from gradkern.kernels.rows.problem import ARGUMENTS, RowsProblem, RowsTypes, problem_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gradkern.cuda.device_code.columns import ByElementType, reciprocal
-from gradkern.cuda.numbers_plan import bits_of
+from gradkern.cuda.device_code.columns import ByElementType, bits_of, reciprocal
 from gradkern.kernels.separable.axis_map import Adaptive, AxisMap, Resampling, Windows
 from gradkern.kernels.separable.layout import ITEMS
 

@@ -13,7 +13,7 @@ from helpers.held import Held, hold
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 
-from gradkern.cuda.numbers_plan import bits_of
+from gradkern.cuda.device_code.columns import bits_of
 from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes, configs
 from gradkern.ops.activation.cuda.kernel import build
 

@@ -13,7 +13,7 @@ from helpers.reference import reference
 from helpers.tolerance import assert_close
 
 from gradkern.call import Tensor
-from gradkern.cuda.numbers_plan import bits_of
+from gradkern.cuda.device_code.columns import bits_of
 from gradkern.ops.local_response_norm.cuda.kernel import ARGUMENTS, build
 from gradkern.ops.local_response_norm.windows import Windows
 

@@ -9,9 +9,9 @@ from math import inf
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, activate, check, driver
+from gradkern.cuda.device_code.columns import bits_of
 from gradkern.cuda.launch import LaunchPlan
 from gradkern.cuda.launches_plan import ScratchPlan
-from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.activation_alpha import with_alpha

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gradkern.call import Call
+from gradkern.cuda.device_code.columns import bits_of
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
-from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import device_of, require_flat
 from gradkern.ops.batch_norm.cuda.merge_kernel import ARGUMENTS
 

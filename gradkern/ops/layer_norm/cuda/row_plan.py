@@ -8,9 +8,8 @@ from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code.columns import round_up
+from gradkern.cuda.device_code.columns import bits_of, round_up
 from gradkern.cuda.launch import Kernel, kernel_of_config, named
-from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
 

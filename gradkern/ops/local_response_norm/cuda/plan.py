@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from gradkern.call import Call, Refusal
-from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.columns import ITEMSIZE, bits_of
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.launches_plan import LaunchesPlan
-from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.ops.local_response_norm.cuda.kernel import ARGUMENTS
 from gradkern.ops.local_response_norm.windows import Windows

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gradkern.call import Call, Refusal
+from gradkern.cuda.device_code.columns import bits_of
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.launches_plan import LaunchesPlan
-from gradkern.cuda.numbers_plan import bits_of
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.ops.roi_align.cuda.kernel import ARGUMENTS, RoiConfig
 from gradkern.strides import channels_last, is_aligned
