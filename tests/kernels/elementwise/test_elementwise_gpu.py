@@ -78,7 +78,7 @@ def test_a_norm_of_many_arrays_and_products_of_each() -> None:
     sizes = [(1000, 1003), (17,), (0, 3), (), *[(n + 1,) for n in range(70)]]
     X = {f"X_{n}" if n else "X": random.standard_normal(each).astype(np.float32) for n, each in enumerate(sizes)}
     tensors = [there(each) for each in X.values()]
-    plan = prepare_any("ReduceAllL2", *tensors)
+    plan: Any = prepare_any("ReduceAllL2", *tensors)
     assert len(plan.plan.launches) == 4  # of 32 arrays each, without the empty one, and the sum
     norm = back(plan(*tensors).Y)
     assert_close("ReduceAllL2", "Y", norm, reference("ReduceAllL2", X)["Y"])
