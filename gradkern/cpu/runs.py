@@ -26,6 +26,7 @@ from gradkern.strides import is_dense, memory_order, merged_axes
 __all__ = ["RUNS_TYPES", "Runs", "column_task", "plane_task"]
 
 _PIECE = 8 * SPAN  # least elements of a plane, or of planes side by side, of one task
+_MOST_PIECES = 1 << 10  # of a plane: each leaves a partial sum
 _WIDTH = 4096  # columns of one task, at most
 _CACHED = 1 << 20  # bytes that a task reads twice, at most: half of the L2 cache of a server's core
 _SIDE_BY_SIDE = 512  # elements of planes of a task of whole channels, to avoid partial cache lines
@@ -72,7 +73,8 @@ class Runs:
         if not columns:
             at_once = max(1, SPAN // max(1, length))
             reduced_per_task = max(-(-reduced.size // 64), -(-_PIECE // max(1, at_once * length)))
-            return Runs(outer, reduced, length, False, 1, channels, count, at_once, reduced_per_task, _PIECE)
+            piece = _PIECE * max(1, -(-length // (_PIECE * _MOST_PIECES)))
+            return Runs(outer, reduced, length, False, 1, channels, count, at_once, reduced_per_task, piece)
         folded = fold(reduced.size, length) if outer.size == 1 else 1
         reduced, length = reduced[::folded].copy(), length * folded
         return Runs(outer, reduced, length, True, folded, channels, count, 1, rows_per_task(reduced.size), _WIDTH)

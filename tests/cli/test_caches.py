@@ -14,7 +14,6 @@ import pytest
 
 import gradkern
 from gradkern import cli
-from gradkern.cpu import cache as cpu_kernels
 from gradkern.cpu.compile import Kernel
 from gradkern.cuda import cache as cubins
 from gradkern.cuda import pack
@@ -344,11 +343,6 @@ def test_a_pack_is_counted_checked_and_removed(show: Shown, folder: Path) -> Non
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
-
-
-def test_both_providers_keep_kernels_where_disk_says(folder: Path) -> None:
-    assert cpu_kernels.folder() == cache_files.folder("cpu") == folder / "cpu"
-    assert cubins.folder() == cache_files.folder("cuda") == folder / "cuda"
 
 
 def test_without_the_variable_the_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
