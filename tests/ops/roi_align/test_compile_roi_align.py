@@ -10,8 +10,7 @@ from helpers.compiled import HOPPER, OTHERS, made_of, parameters
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.spec import KernelSpec
-from gradkern.ops.roi_align.cuda.kernel import ARGUMENTS, RoiConfig
-from gradkern.ops.roi_align.cuda.plan import FIRST, LAST
+from gradkern.ops.roi_align.cuda.config import ARGUMENTS, FIRST, LAST, RoiConfig
 
 pytestmark = pytest.mark.thorough
 

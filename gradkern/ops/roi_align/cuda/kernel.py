@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from numba import cuda
@@ -14,32 +13,10 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.ops.roi_align.cuda.config import RoiConfig
 from gradkern.ops.roi_align.geometry import geometry
 
-__all__ = ["ARGUMENTS", "RoiConfig", "build_best", "build_images", "build_regions"]
-
-ARGUMENTS = (
-    "X", "D", "rois", "images", "best", "result", "N", "C", "H", "W", "R", "rows", "columns",
-    "x_n", "x_c", "x_y", "x_x", "d_r", "d_c", "d_y", "d_x",
-    "least", "most", "scale_x", "scale_y", "in_offset", "out_offset",
-)  # fmt: skip
-"""x: strides of X in bytes, of result in the kernel of the images. d: those of D."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoiConfig:
-    """Types, what is computed, and the pixels and channels of a block: `channels` in turn for each of its lanes."""
-
-    dtype: str
-    roi: str
-    index: int  # bytes
-    maximum: bool
-    nearest: bool
-    corners: bool
-    tile: tuple[int, int] = (4, 32)
-    lanes: int = 1
-    channels: int = 8
-    native_bfloat16: bool = True
+__all__ = ["build_best", "build_images", "build_regions"]
 
 
 class _Code:

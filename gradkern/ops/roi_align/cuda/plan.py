@@ -8,14 +8,16 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
-from gradkern.ops.roi_align.cuda.kernel import ARGUMENTS, RoiConfig
+from gradkern.ops.roi_align.cuda.config import ARGUMENTS, FIRST, LAST, RoiConfig
 from gradkern.strides import channels_last, is_aligned
 
-__all__ = ["FIRST", "LAST", "plan"]
+__all__ = ["plan"]
 
-_KERNELS = "gradkern.ops.roi_align.cuda.kernel:build_"
-FIRST = {"tile": (4, 32), "lanes": 1, "channels": 8}
-LAST = {"tile": (1, 4), "lanes": 32, "channels": 4}
+_BUILDERS = {
+    "best": "gradkern.ops.roi_align.cuda.kernel:build_best",
+    "images": "gradkern.ops.roi_align.cuda.kernel:build_images",
+    "regions": "gradkern.ops.roi_align.cuda.kernel:build_regions",
+}
 
 
 def plan(call: Call) -> LaunchesPlan | EmptyPlan:
@@ -66,7 +68,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     for name, changing, image in wanted:
         assert image is not None
         kernel = kernel_of(
-            device, f"{_KERNELS}{name}", config,
+            device, _BUILDERS[name], config,
             name=kernel_name("roi_align_grad", name, dtype), arguments=len(ARGUMENTS), threads=threads,
         )  # fmt: skip
         values = numbers | dict(zip(("x_n", "x_c", "x_y", "x_x"), image.strides, strict=True))
