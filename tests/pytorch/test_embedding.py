@@ -22,6 +22,7 @@ devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=p
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
+    gradkern.torch.forget()
     yield
     gradkern.torch.forget()
     torch.compiler.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import cycle, product
 
 import pytest
@@ -28,7 +29,7 @@ KINDS = list(product(CONFIGS, ("best", "images", "regions")))
     parameters([*product(KINDS[1:2], HOPPER)], [*product(KINDS, HOPPER), *zip(KINDS, cycle(OTHERS), strict=False)]),
 )
 def test_no_register_is_spilled(kind: tuple[RoiConfig, str], capability: tuple[int, int]) -> None:
-    config, name = kind
+    config, name = replace(kind[0], native_bfloat16=capability >= (8, 0)), kind[1]
     threads = config.tile[0] * config.tile[1] * config.lanes
     builder = f"gradkern.ops.roi_align.cuda.kernel:build_{name}"
     made = made_of(KernelSpec(builder, (config,), f"gradkern_roi_{name}", len(ARGUMENTS), threads, 1, capability))
