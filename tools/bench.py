@@ -62,7 +62,7 @@ def main() -> int:
         ]
     _print(rows)
     if options.json:
-        results["rows"] = rows
+        results["rows"] = [{**row, "commit": results["machine"]["commit"]} for row in rows]
         if before is not None:
             results = joined(before, results)
         write(options.json, json.dumps(results, indent=1).encode())

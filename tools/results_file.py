@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -14,7 +15,7 @@ from typing import Any
 
 from bench_rows import Row
 
-__all__ = ["SCHEMA", "joined", "machine", "write"]
+__all__ = ["SCHEMA", "commit", "joined", "machine", "write"]
 
 SCHEMA = 1
 _HOST = ("processor", "cores", "system")
@@ -27,7 +28,7 @@ def joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     apart = {
         key: (before["machine"].get(key), value)
         for key, value in after["machine"].items()
-        if key not in ("commands", "date", *(_HOST if "gpu" in after["machine"] else ()))
+        if key not in ("commands", "date", "commit", *(_HOST if "gpu" in after["machine"] else ()))
         and before["machine"].get(key) != value
     }
     if apart:
@@ -42,7 +43,7 @@ def joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def machine(gpu: bool) -> dict[str, Any]:
-    """The machine, the versions, the command and the day: all that results depend on."""
+    """The machine, the versions, the commit, the command and the day: all that results depend on."""
     packages = {}
     for name in (
         "gradkern",
@@ -72,8 +73,19 @@ def machine(gpu: bool) -> dict[str, Any]:
         "packages": packages,
         "commands": [shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])],
         "date": time.strftime("%Y-%m-%d"),
+        "commit": commit(),
         **(_gpu() if gpu else {}),
     }
+
+
+def commit() -> str:
+    """What is measured: Git's HEAD; where there is no Git, the environment variable COMMIT."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        found = ""
+    return found or os.environ.get("COMMIT", "unknown")
 
 
 def _gpu() -> dict[str, Any]:

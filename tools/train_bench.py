@@ -26,7 +26,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -101,7 +100,9 @@ class Rows:
         self.rows: dict[str, Row] = {}
         if args.json is not None and args.json.exists():
             self.rows = {row["model"]: row for row in json.loads(args.json.read_text())["rows"]}
-        self._machine = {**results_file.machine(has_gpu()), "commit": args.commit or _commit()}
+        self._machine = results_file.machine(has_gpu())
+        if args.commit:
+            self._machine["commit"] = args.commit
 
     async def measure(self, names: list[str]) -> None:
         todo = [each for each in names if not (self._args.resume and self._is_done(each))]
@@ -208,12 +209,6 @@ def _command(name: str, args: argparse.Namespace) -> list[str]:
     command = [sys.executable, __file__, name, "--here", "--columns", ",".join(args.columns)]
     command += ["--seconds", str(args.seconds)]
     return command + ["--tiny"] * args.tiny + ["--no-check"] * (not args.check)
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
 
 
 def main() -> None:
