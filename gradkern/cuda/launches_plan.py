@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from gradkern.cuda.device import Device, activate, check, driver, in_turn
 from gradkern.cuda.launch import Launch, LaunchPlan
 from gradkern.cuda.scratch import scratch
 
-__all__ = ["LaunchesPlan", "ScratchPlan", "plan_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class ScratchPlan:
-    """One launch. Its addresses are those of the inputs and outputs, of the buffer at `offsets`, and of the counter."""
-
-    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
-    kernel: str
-    scratch: int
-    launch: Launch
-    device: Device
-    offsets: tuple[int, ...] = (0,)
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return (self.launch,)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        counter, buffer = scratch(self.device, stream, self.scratch)
-        self.launch((*inputs, *outputs, *[buffer + offset for offset in self.offsets], counter), stream)
-
-
-def plan_of(kernel: str, scratch: int, launch: Launch, device: Device) -> LaunchPlan | ScratchPlan:
-    """The plan of one launch. Only with scratch memory it takes the addresses of the buffer and of the counter."""
-    return ScratchPlan(kernel, scratch, launch, device) if scratch else LaunchPlan(kernel, launch)
+__all__ = ["LaunchesPlan", "plan_of", "scratch_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +57,17 @@ class LaunchesPlan:
                 source, target, size = self.copied
                 with activate(self.device):
                     check(driver.cuMemcpyDtoDAsync(values[target], values[source], size, stream), "copying a result")
+
+
+def scratch_plan(
+    kernel: str, scratch: int, launch: Launch, device: Device, offsets: tuple[int, ...] = (0,)
+) -> LaunchesPlan:
+    """The plan of one launch. Its addresses are those of the inputs and outputs, of the buffer at `offsets`, and of the
+    counter.
+    """
+    return LaunchesPlan(kernel, scratch, (launch,), (), offsets, device, counted=True)
+
+
+def plan_of(kernel: str, scratch: int, launch: Launch, device: Device) -> LaunchPlan | LaunchesPlan:
+    """The plan of one launch. Only with scratch memory it takes the addresses of the buffer and of the counter."""
+    return scratch_plan(kernel, scratch, launch, device) if scratch else LaunchPlan(kernel, launch)

@@ -183,11 +183,11 @@ def test_a_launch_and_the_bound_are_shown(monkeypatch: pytest.MonkeyPatch, provi
 def test_plans_of_gradkerns_own_kernels_tell_their_launches() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
     from gradkern.cuda.launch import LaunchPlan
-    from gradkern.cuda.launches_plan import ScratchPlan
+    from gradkern.cuda.launches_plan import scratch_plan
     from gradkern.search.plan import WinnerPlan
 
     one, device = (cast(Any, SimpleNamespace()) for _ in range(2))
-    assert ScratchPlan("gelu", 8, one, device).launches == LaunchPlan("whole", one).launches == (one,)
+    assert scratch_plan("gelu", 8, one, device).launches == LaunchPlan("whole", one).launches == (one,)
     for alone, launches in ((LaunchPlan("whole", one), (one,)), (None, ())):
         task = SimpleNamespace(inputs=(None, None), outputs=(None,))
         choice: Any = SimpleNamespace(candidate=SimpleNamespace(alone=alone, workspace=0), task=task)

@@ -48,7 +48,7 @@ def simulate(
     with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
         planned = plan(call)
     (spec,) = device.specs
-    launch = planned.launch
+    launch = planned.launches[0]
     arguments, places, _ = launch.block
     for place, each in zip(places, (*held.values(), *written.values()), strict=True):
         arguments[place] = each.address

@@ -9,7 +9,7 @@ from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
-from gradkern.cuda.launches_plan import ScratchPlan, plan_of
+from gradkern.cuda.launches_plan import LaunchesPlan, plan_of, scratch_plan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels.streaming_config import StreamingConfig, second_pass, sharing_ring, with_largest_ring
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, choose_tiling
@@ -37,7 +37,7 @@ def plan(
     settings: Mapping[str, int] | None = None,
     message: bool = False,
     activation: str = "none",
-) -> LaunchPlan | ScratchPlan | EmptyPlan:
+) -> LaunchPlan | LaunchesPlan | EmptyPlan:
     """The plan of a batch norm, of its gradient, or of sums of D without X. Sums may also be totals.
 
     names            the kernel's argument for every tensor of the contract
@@ -84,7 +84,7 @@ def plan(
     config = with_largest_ring(config, device.shared_bytes)
     then = replace(second_pass(config), outputs=second.outputs)
     launch = _launch(config, tiling, device, given, adding, numbers, then)
-    return ScratchPlan(kernel, memory, launch, device, offsets)
+    return scratch_plan(kernel, memory, launch, device, offsets)
 
 
 def dimensions_of(tensors: Mapping[str, tuple[str, Tensor]], is_channel_axis: Sequence[bool]) -> Dimensions:

@@ -8,7 +8,7 @@ from math import gcd
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
-from gradkern.cuda.launches_plan import ScratchPlan, plan_of
+from gradkern.cuda.launches_plan import LaunchesPlan, plan_of
 from gradkern.kernels.channels.tiles_config import ARGUMENTS, BLOCKS, TilesConfig
 
 __all__ = ["has_long_rows", "parameters_at_once", "tiles_plan"]
@@ -23,7 +23,7 @@ def tiles_plan(
     strides: Mapping[str, int],
     given: Sequence[str],
     device: Device,
-) -> LaunchPlan | ScratchPlan:
+) -> LaunchPlan | LaunchesPlan:
     """The plan of `config` for `size`, the array's rows and columns; `fold` of its rows are one row of the kernel.
 
     name     prefix of the plan's name

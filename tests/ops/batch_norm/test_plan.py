@@ -158,7 +158,7 @@ def test_our_kernel_takes_the_scratch_memory_of_the_stream(search: Search, monke
     problem: Any = batch_norm._task(call(), DEVICE).sources[0]
     search.winner = streaming.build(problem.problem, DEVICE, {})
     each: Any = launch
-    search.winner.alone = launches_plan.ScratchPlan("fake", 100, each, DEVICE)
+    search.winner.alone = launches_plan.scratch_plan("fake", 100, each, DEVICE)
     plan = batch_norm.plan(call())
     plan((1, 2, 3, 4, 5), (6, 7, 8), 9)
     assert plan.kernel == "streaming"  # the name that pins it

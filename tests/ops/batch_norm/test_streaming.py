@@ -72,7 +72,7 @@ def launched(candidate: Any, outputs: int) -> Any:
     """The launch of a call whose inputs are at 1, 2, 3, ... and whose outputs are at 11, 12, ..."""
     candidate.prepare()
     candidate(tuple(range(1, 6)), tuple(range(11, 11 + outputs)), 0, 0)
-    return candidate.alone.launch
+    return candidate.alone.launches[0]
 
 
 def test_both_passes_are_one_launch(device: Device) -> None:
@@ -137,17 +137,17 @@ def part(outputs: list[str], images: int = 4, parts: int = 0, **attributes: int)
 
 def test_a_part_has_its_sums_in_one_pass_and_its_gradient_in_another(device: Device) -> None:
     sums: Any = parts.plan(part([*SUMS]))
-    assert sums.launch.given == ["D", "X", "mean", "deviation", "scale_sum", "bias_sum", "partial", "counter"]
-    assert (sums.launch.config.totals, sums.launch.then) == (False, None)
+    assert sums.launches[0].given == ["D", "X", "mean", "deviation", "scale_sum", "bias_sum", "partial", "counter"]
+    assert (sums.launches[0].config.totals, sums.launches[0].then) == (False, None)
     assert sums.scratch > 0
     gradient: Any = parts.plan(part(["dX"], count=999))
     read = ["D", "X", "scale", "mean", "deviation", "scale_total", "bias_total"]
-    assert gradient.launch.given == [*read, "dX"]
-    assert (gradient.launch.config.centred, gradient.launch.elements) == (True, 999)
-    assert (gradient.scratch, gradient.launch.config.sums, gradient.launch.then) == (0, 0, None)
+    assert gradient.launches[0].given == [*read, "dX"]
+    assert (gradient.launches[0].config.centred, gradient.launches[0].elements) == (True, 999)
+    assert (gradient.scratch, gradient.launches[0].config.sums, gradient.launches[0].then) == (0, 0, None)
     counted: Any = parts.plan(part(["dX"], parts=4))
-    assert counted.launch.given == [*read, "counts", "dX"]
-    assert (counted.launch.config.counted, counted.launch.elements) == (True, 4)
+    assert counted.launches[0].given == [*read, "counts", "dX"]
+    assert (counted.launches[0].config.counted, counted.launches[0].elements) == (True, 4)
 
 
 def test_the_sums_of_an_empty_part_are_zero(device: Device) -> None:

@@ -11,7 +11,7 @@ from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device, activate, check, driver
 from gradkern.cuda.device_code.columns import bits_of
 from gradkern.cuda.launch import LaunchPlan
-from gradkern.cuda.launches_plan import ScratchPlan
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.activation_alpha import with_alpha
@@ -28,7 +28,7 @@ _NAMES = {  # contract name -> the kernel's
 _COPIES = {"running_mean": "input_mean", "running_var": "input_var"}  # for an empty batch
 
 
-def plan(call: Call) -> LaunchPlan | ScratchPlan | EmptyBatchPlan | EmptyPlan:
+def plan(call: Call) -> LaunchPlan | LaunchesPlan | EmptyBatchPlan | EmptyPlan:
     """Raises Refusal for arrays with gaps."""
     for name, tensor in call.outputs.items():
         if overlaps_itself(tensor):

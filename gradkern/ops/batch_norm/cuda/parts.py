@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gradkern.call import Call, Tensor
 from gradkern.cuda.launch import Launch, LaunchPlan
-from gradkern.cuda.launches_plan import ScratchPlan
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.kernels.channels import streaming_plan
 
@@ -33,7 +33,7 @@ _MESSAGES = {"part_statistics": ("mean", "deviation"), "sums": ("scale_total", "
 """Outputs that begin with two arrays of the kernel."""
 
 
-def plan(call: Call) -> LaunchPlan | ScratchPlan | PackedPlan | EmptyPlan:
+def plan(call: Call) -> LaunchPlan | LaunchesPlan | PackedPlan | EmptyPlan:
     """The plan of one of the steps. Raises Refusal for arrays with gaps."""
     X = call.inputs["X"]
     is_channel_axis = [axis == 1 for axis in range(len(X.shape))]
@@ -59,7 +59,7 @@ def plan(call: Call) -> LaunchPlan | ScratchPlan | PackedPlan | EmptyPlan:
 class PackedPlan:
     """A plan whose kernel writes two arrays that form one output: the last is `offset` bytes behind the previous."""
 
-    plan: LaunchPlan | ScratchPlan
+    plan: LaunchPlan | LaunchesPlan
     offset: int
 
     @property

@@ -12,7 +12,7 @@ from functools import partial
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan
-from gradkern.cuda.launches_plan import ScratchPlan
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.activation_alpha import with_alpha, without_alpha
@@ -33,7 +33,7 @@ SELECTS_BY_NAME = True  # of Policy.kernel
 _ALL = "all gradients"
 
 
-def plan(call: Call) -> WinnerPlan | LaunchPlan | ScratchPlan | EmptyPlan:
+def plan(call: Call) -> WinnerPlan | LaunchPlan | LaunchesPlan | EmptyPlan:
     """The plan of the winner, found by an earlier search or by one now."""
     if not call.inputs["X"].size:
         return streaming_plan.plan(call, NAMES, [axis == 1 for axis in range(len(call.inputs["X"].shape))], None)

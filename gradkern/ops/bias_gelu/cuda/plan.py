@@ -8,7 +8,7 @@ from math import gcd
 from gradkern.call import Call
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan
-from gradkern.cuda.launches_plan import ScratchPlan
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.kernels.channels.tiles_config import LINE, VECTOR, with_fold
 from gradkern.kernels.channels.tiles_plan import has_long_rows, parameters_at_once, tiles_plan
@@ -30,7 +30,7 @@ LINES = 2 * LINE  # bytes: rows that are not whole lines are folded to a multipl
 LEAST_ROWS = 64  # of the kernel: with fewer, many rows of its tiles are beyond the last
 
 
-def plan(call: Call) -> LaunchPlan | ScratchPlan | EmptyPlan:
+def plan(call: Call) -> LaunchPlan | LaunchesPlan | EmptyPlan:
     """The plan of one of the two GELUs, or of a gradient, on `call.device`."""
     device = device_of(call)
     tensors = {**call.inputs, **call.outputs}

@@ -11,7 +11,7 @@ from math import lcm, prod
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
-from gradkern.cuda.launches_plan import ScratchPlan
+from gradkern.cuda.launches_plan import LaunchesPlan, scratch_plan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import persistent_plan, streaming_plan
 from gradkern.kernels.channels.persistent_plan import DATA, Named
@@ -50,7 +50,7 @@ _THREADS, _THREADS_SHORT, _ROWS = 256, 320, 4
 _MOST_OF_PLANES = 1 << 30  # elements: indices have 31 bits
 
 
-def plan(call: Call) -> LaunchPlan | ScratchPlan | EmptyPlan:
+def plan(call: Call) -> LaunchPlan | LaunchesPlan | EmptyPlan:
     """In training the streaming kernel runs. Of constant statistics arrays in C order use the persistent kernel or the
     planes kernel; arrays with channel axes last in memory the tiles kernel; others the streaming kernel.
     """
@@ -107,7 +107,7 @@ def planes_config_of(tensors: Named, dims: Dimensions, device: Device, epsilon: 
     return by_block if dims.spatial >= by_block.piece else config
 
 
-def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> ScratchPlan:
+def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> LaunchesPlan:
     """Raises Refusal, with the reason, if no block fits the device."""
     count = dims.count
     builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
@@ -121,7 +121,7 @@ def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: 
     given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "partial", "counter"]
     launch = Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cooperative=True)
     name = f"planes_{config.piece}x{config.width}_team{team}"
-    return ScratchPlan(name, config.partial_bytes(count), launch, device)
+    return scratch_plan(name, config.partial_bytes(count), launch, device)
 
 
 def _outputs(tensors: Named) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ def _outputs(tensors: Named) -> tuple[str, ...]:
 
 def _tiles_plan(
     operator: str, tensors: Named, dims: Dimensions, device: Device, epsilon: float
-) -> LaunchPlan | ScratchPlan:
+) -> LaunchPlan | LaunchesPlan:
     """Raises Refusal, with the reason, for arrays that need the streaming kernel."""
     X = tensors["X"][1]
     rows, columns, item = dims.batch, dims.inner_channels, X.dtype.itemsize
