@@ -14,7 +14,6 @@ steps with dropout are timed in turns: medians, and the quartiles. All matrix pr
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import statistics
 import sys
@@ -27,6 +26,7 @@ import numpy as np
 import onnx
 import torch
 from markdown_table import table
+from ort_graph_file import read, with_dropout
 from results_file import machine
 
 import gradkern.onnx
@@ -36,28 +36,6 @@ DATA = Path(__file__).resolve().parents[1] / "tests" / "onnx_graphs" / "data"
 BUFFER = "_grad.accumulation.buffer"
 LEARNING_RATE = 1e-4
 IN_A_ROW = 5
-
-
-def read(name: str) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """The training graph and the optimizer's."""
-    model = onnx.load_from_string(gzip.decompress((DATA / f"{name}.onnx.gz").read_bytes()))
-    optimizer = b""
-    for each in list(model.graph.initializer):
-        if each.name == "optimizer":
-            optimizer = onnx.numpy_helper.to_array(each).tobytes()
-        if each.name in ("optimizer", "loss") or each.name.startswith(("input/", "value/", "updated/")):  # of the tests
-            model.graph.initializer.remove(each)
-    return model, onnx.load_from_string(optimizer)
-
-
-def with_dropout(model: onnx.ModelProto, ratio: float) -> onnx.ModelProto:
-    changed = onnx.ModelProto.FromString(model.SerializeToString())
-    names = {node.input[1] for node in changed.graph.node if "Dropout" in node.op_type and "Grad" not in node.op_type}
-    names |= {node.input[2] for node in changed.graph.node if node.op_type == "DropoutGrad"}
-    for each in changed.graph.initializer:
-        if each.name in names:
-            each.CopyFrom(onnx.numpy_helper.from_array(np.array(ratio, np.float32), each.name))
-    return changed
 
 
 def weights_of(model: onnx.ModelProto, device: str) -> dict[str, torch.Tensor]:
@@ -204,7 +182,8 @@ def main() -> None:
         parser.error("PyTorch finds no GPU; --tiny tries the tool on the CPU")
     wait: Callable[[], Any] = torch.cuda.synchronize if device == "cuda" else lambda: None
     torch.set_float32_matmul_precision("highest" if options.ieee or options.tiny else "high")
-    graphs = read("bert" if options.tiny else "bert_base")
+    case = read(DATA / f"{'bert' if options.tiny else 'bert_base'}.onnx.gz")
+    graphs = case.model, case.optimizer
     weights = weights_of(graphs[0], device)
     batch = batch_of(graphs[0], 3 if options.tiny else options.batch, weights, device)
 

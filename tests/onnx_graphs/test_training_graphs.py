@@ -5,14 +5,13 @@ data/ has four small models' graphs with ONNX Runtime's results: see ort_graphs.
 
 from __future__ import annotations
 
-import gzip
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,14 +19,15 @@ import pytest
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
 pytest.importorskip("array_api_compat", reason="needs the extra onnx")
 
-import gradkern.onnx  # noqa: E402  after onnx is known to be there
+from ort_graph_file import RANDOM, Case, read, with_dropout  # noqa: E402  after onnx is known to be there
+
+import gradkern.onnx  # noqa: E402
 from gradkern import AttributeValueError, DataError, ShapeError  # noqa: E402
 from gradkern.onnx.arrays import namespace, to_host  # noqa: E402
 from gradkern.onnx.training_ops import TRAINING  # noqa: E402
 
 HERE = Path(__file__).parent
 MODELS = ("mlp", "resnet", "bert", "gpt2")
-RANDOM = ("Dropout", "BiasDropout", "BitmaskDropout")
 KINDS = [
     "numpy",
     pytest.param("cpu", marks=pytest.mark.torch),
@@ -41,34 +41,6 @@ def float32_in_full() -> Iterator[None]:
     """ONNX Runtime's results are of a CPU."""
     with gradkern.policy(allow_tf32=False):
         yield
-
-
-class Case(NamedTuple):
-    """A training graph, and by name what ONNX Runtime was given and gave."""
-
-    model: Any
-    optimizer: Any
-    inputs: dict[str, np.ndarray]
-    values: dict[str, np.ndarray]
-    updated: dict[str, np.ndarray]
-    loss: np.ndarray
-
-
-def read(path: Path) -> Case:
-    model = onnx.load_from_string(gzip.decompress(path.read_bytes()))
-    arrays = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
-    parts: dict[str, dict[str, np.ndarray]] = {"input": {}, "value": {}, "updated": {}}
-    for name in list(arrays):
-        part, _, rest = name.partition("/")
-        if part in parts and rest:
-            parts[part][rest] = arrays.pop(name)
-    loss, optimizer = arrays.pop("loss", np.empty(0)), arrays.pop("optimizer", np.empty(0, np.uint8))
-    own = [each for each in model.graph.initializer if each.name in arrays]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(own)
-    return Case(
-        model, onnx.load_from_string(optimizer.tobytes()), parts["input"], parts["value"], parts["updated"], loss
-    )
 
 
 @cache
@@ -258,13 +230,8 @@ def test_graphs_that_onnx_runtime_builds_now(tmp_path: Path) -> None:
 
 
 def without_dropout(it: Case) -> Case:
-    """Its ratio is 0, as in the steps that ONNX Runtime trained."""
-    model = onnx.ModelProto.FromString(it.model.SerializeToString())
-    ratios = {node.input[1] for node in model.graph.node if node.op_type in RANDOM}
-    for each in model.graph.initializer:
-        if each.name in ratios:
-            each.CopyFrom(onnx.numpy_helper.from_array(np.array(0, np.float32), each.name))
-    return it._replace(model=model)
+    """As in the steps that ONNX Runtime trained."""
+    return it._replace(model=with_dropout(it.model, 0.0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
