@@ -208,43 +208,43 @@ def build_images(config: RoiConfig) -> Callable[..., None]:
             for w in range(WORDS):
                 word = words[w]
                 for j in range(32 if word != 0 else 0):
-                    if (word >> j) & 1 and y < H and x < W:
-                        r = int64(base + w * 32 + j)
-                        of_y, of_x = axes_of(rois, r, rows, columns, least, most, sx, sy, before)
-                        n_y, n_x = of_y[2], of_x[2]
-                        y0, y1 = reach(FLOAT(y), FLOAT(y), of_y[0], of_y[1], of_y[3], offset, n_y * rows)
-                        x0, x1 = reach(FLOAT(x), FLOAT(x), of_x[0], of_x[1], of_x[3], offset, n_x * columns)
-                        if y0 <= y1 and x0 <= x1:
-                            for oy in range(y0 // n_y, min(y1 // n_y + 1, rows)):
-                                wy = FLOAT(1)
-                                if not MAXIMUM:
-                                    wy = cell_weight(oy, n_y, y0, y1, y, of_y[0], of_y[1], of_y[3], offset, H)
-                                    wy /= FLOAT(n_y * n_x)
-                                if wy != 0:
-                                    for ox in range(x0 // n_x, min(x1 // n_x + 1, columns)):
-                                        wx = FLOAT(1)
-                                        if not MAXIMUM:
-                                            wx = wy * cell_weight(
-                                                ox, n_x, x0, x1, x, of_x[0], of_x[1], of_x[3], offset, W
-                                            )
-                                        if wx != 0:
-                                            for k in range(CHANNELS):
-                                                c = c0 + k * LANES
-                                                if c < C:
-                                                    load(d, D + r * d_r + c * d_c + oy * d_y + ox * d_x)
-                                                    factor = wx
-                                                    if MAXIMUM:
-                                                        e = ((r * C + c) * rows + oy) * columns + ox
-                                                        load_best(sample, 0, best + e * 8)
-                                                        factor = FLOAT(0)
-                                                        if sample[0] >= 0:
-                                                            factor = weight(
-                                                                sample[0], y, of_y[0], of_y[1], of_y[3], offset, H
-                                                            ) * weight(
-                                                                sample[1], x, of_x[0], of_x[1], of_x[3], offset, W
-                                                            )
-                                                    if factor != 0:
-                                                        total[k] += factor * d[0]
+                    if not ((word >> j) & 1 and y < H and x < W):
+                        continue
+                    r = int64(base + w * 32 + j)
+                    of_y, of_x = axes_of(rois, r, rows, columns, least, most, sx, sy, before)
+                    n_y, n_x = of_y[2], of_x[2]
+                    y0, y1 = reach(FLOAT(y), FLOAT(y), of_y[0], of_y[1], of_y[3], offset, n_y * rows)
+                    x0, x1 = reach(FLOAT(x), FLOAT(x), of_x[0], of_x[1], of_x[3], offset, n_x * columns)
+                    if y0 > y1 or x0 > x1:
+                        continue
+                    for oy in range(y0 // n_y, min(y1 // n_y + 1, rows)):
+                        wy = FLOAT(1)
+                        if not MAXIMUM:
+                            wy = cell_weight(oy, n_y, y0, y1, y, of_y[0], of_y[1], of_y[3], offset, H)
+                            wy /= FLOAT(n_y * n_x)
+                        if wy == 0:
+                            continue
+                        for ox in range(x0 // n_x, min(x1 // n_x + 1, columns)):
+                            wx = FLOAT(1)
+                            if not MAXIMUM:
+                                wx = wy * cell_weight(ox, n_x, x0, x1, x, of_x[0], of_x[1], of_x[3], offset, W)
+                            if wx == 0:
+                                continue
+                            for k in range(CHANNELS):
+                                c = c0 + k * LANES
+                                if c >= C:
+                                    continue
+                                load(d, D + r * d_r + c * d_c + oy * d_y + ox * d_x)
+                                factor = wx
+                                if MAXIMUM:
+                                    load_best(sample, 0, best + (((r * C + c) * rows + oy) * columns + ox) * 8)
+                                    factor = FLOAT(0)
+                                    if sample[0] >= 0:
+                                        factor = weight(sample[0], y, of_y[0], of_y[1], of_y[3], offset, H) * weight(
+                                            sample[1], x, of_x[0], of_x[1], of_x[3], offset, W
+                                        )
+                                if factor != 0:
+                                    total[k] += factor * d[0]
             wait_for_block()
         if y < H and x < W:
             for k in range(CHANNELS):
