@@ -95,9 +95,8 @@ def _build_all(
     for path in paths.values():
         have |= builder.earlier(path) if options.refresh else {}
     specs = {each: _specs(builder, each, wanted, bool(options.arch)) for each in paths}
-    alike: dict[
-        Any, list[Any]
-    ] = {}  # a kernel for all architectures, one after another: half of its compilation is one
+    # A kernel's architectures follow one another: half of its compilation is the same for all.
+    alike: dict[Any, list[Any]] = {}
     for spec in chain.from_iterable(specs.values()):
         alike.setdefault(spec.on((0, 0)), []).append(spec)
     names, count = ", ".join(packs.name_of(*each) for each in paths), sum(map(len, specs.values()))
