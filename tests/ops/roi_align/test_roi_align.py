@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.calls import message, run_any
-from helpers.models import torchvision
 from helpers.reference import reference
 from helpers.tolerance import assert_close
 
@@ -22,10 +21,12 @@ MEAN: dict[str, Any] = {"ReductionFunction": "AVERAGE", "InterpolationMode": "LI
 
 
 @pytest.mark.torch
+@pytest.mark.models
 @pytest.mark.parametrize("ratio", [-1, 2])
 @pytest.mark.parametrize("aligned", [False, True])
 def test_means_have_the_gradients_of_torchvisions_roi_align(ratio: int, aligned: bool) -> None:
     import torch
+    from helpers.models import torchvision
 
     torchvision()
     forward = import_module("torchvision.ops.roi_align")._roi_align.__wrapped__  # its formula in PyTorch's operators
