@@ -64,7 +64,7 @@ def test_its_kernel_compiles_and_asks_for_scratch_memory(device: Device, last: b
     (candidate,) = candidates_of(bias, problem(dY), device)
     candidate.prepare()
     alone: Any = candidate.alone
-    launched = alone.launch
+    (launched,) = alone.launches
     assert launched.given == ["D", "bias_sum", "partial", "counter"]
     assert launched.compiled.spilled == 0
     assert candidate.workspace >= 64 * 4
