@@ -179,9 +179,8 @@ def copy_arguments(source: Tensor, target: Tensor) -> tuple[tuple[int, bool, int
     others = [rows, *batch]
     written = _width(columns.size, columns.target, target.alignment, [each.target for each in others], size)
     if turned:
-        pair = 2 if size == 2 else 1
-        if read == 1:
-            written = min(written, pair)
+        if read == 1:  # lines in shared memory start at words
+            written = min(written, max(1, 4 // size))
         high, wide, pitch, group = _turned_tile(rows.size, columns.size, size, read)
     else:
         read = written = min(read, written)

@@ -34,7 +34,7 @@ class Laid:
         here = tuple(slice(None, None, -1 if axis in backwards else 1) for axis in range(len(shape)))
         self.array = np.ndarray(shape, dtype, self.held.array, 0, tuple(strides))[here]
         self.address = self.array.__array_interface__["data"][0]
-        alignment = next(each for each in (16, 8, 4, 2) if self.address % each == 0)
+        alignment = next(each for each in (16, 8, 4, 2, 1) if self.address % each == 0)
         self.tensor = Tensor(np.dtype(dtype), shape, self.array.strides, alignment)
 
 
@@ -47,7 +47,7 @@ def copy(source: Tensor, read: int, target: Laid) -> tuple[Any, ...]:
     return constants
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(
     ("shape", "source", "target", "gaps", "turned"),
     [
@@ -75,7 +75,7 @@ def test_every_element_goes_to_its_place(
     check(there, here, turned)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("order", [C, LAST])
 @pytest.mark.parametrize(("there", "here"), [((3,), ()), ((), (3,)), ((1, 2), (0,)), ((0, 1, 2, 3), (1,))])
 def test_axes_may_run_backwards(dtype: str, order: Order, there: Order, here: Order) -> None:
@@ -83,7 +83,7 @@ def test_axes_may_run_backwards(dtype: str, order: Order, there: Order, here: Or
     check(Laid(shape, order, 0, dtype, there), Laid(shape, C, 0, dtype, here), None)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("order", [C, LAST])
 @pytest.mark.parametrize("offsets", [(8, 0), (0, 8), (24, 8)])
 def test_an_array_may_begin_anywhere(dtype: str, order: Order, offsets: tuple[int, int]) -> None:
@@ -95,7 +95,8 @@ def test_an_array_may_begin_anywhere(dtype: str, order: Order, offsets: tuple[in
 def check(there: Laid, here: Laid, turned: bool | None) -> None:
     """Copy random bits from one to the other: all arrive, and nothing else is written."""
     dtype, shape = there.array.dtype, there.array.shape
-    bits = np.random.default_rng(prod(shape)).integers(0, 256, (*shape, dtype.itemsize), np.uint8)
+    most = 2 if dtype.kind == "b" else 256
+    bits = np.random.default_rng(prod(shape)).integers(0, most, (*shape, dtype.itemsize), np.uint8)
     there.array[...] = bits.view(dtype)[..., 0]
     there.held.freeze()
     before = here.held.buffer.copy()

@@ -165,7 +165,7 @@ def test_rows_from_the_last_to_the_first_are_rows() -> None:
         assert (turned, read, written) == (False, 4, 4)
 
 
-@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize(
     "shape", [(2, 96, 112, 112), (2, 1152, 7, 7), (2, 3, 224, 224), (1, 144, 56, 56), (9, 130, 2, 3)]
 )
@@ -173,7 +173,7 @@ def test_a_turned_tile_has_whole_accesses_and_fits_its_memory(shape: tuple[int, 
     batch, channels, *positions = shape
     first = c_strides(shape, size)
     last = (first[0], size, positions[1] * channels * size, channels * size)
-    tensors = [Tensor(np.dtype(f"float{8 * size}"), shape, each, 16) for each in (first, last)]
+    tensors = [Tensor(np.dtype(f"uint{8 * size}"), shape, each, 16) for each in (first, last)]
     for source, target in (tensors, tensors[::-1]):
         (_, turned, read, written, _), tiles, arguments = copy_arguments(source, target)
         rows, columns, high, wide, _, _, _, _, pitch, group = arguments[2:12]
@@ -192,7 +192,7 @@ def test_a_turned_tile_has_whole_accesses_and_fits_its_memory(shape: tuple[int, 
     parameters(
         [(("float16", True, 8), HOPPER[0])],
         product(
-            [*product(("float16", "float32", "float64"), (True, False), (8, 7)), ("float16", True, 4)],
+            [*product(("bool", "float16", "float32", "float64"), (True, False), (8, 7)), ("float16", True, 4)],
             [*HOPPER, *OTHERS],
         ),
     ),

@@ -9,6 +9,7 @@ import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 
 from helpers.reference import reference
+from helpers.terms import terms
 from helpers.tolerance import assert_close, assert_elements_close
 
 LAYER = "LayerNormalizationGrad"
@@ -47,8 +48,11 @@ class Case:
     def check(self, results: dict[str, np.ndarray]) -> None:
         """Every result is as near to float64 mathematics as its type allows."""
         expected = reference(self.operator, self.inputs)
+        alone = self.inputs["Y_grad"].shape[-1] == 1  # what is left of such a row's gradient is rounding
+        summed = terms(self.operator, self.inputs) if alone else {}
         for name, out in results.items():
-            assert_close(self.operator, name, out, expected[name])
+            of = "X_grad" if name == "branch_grad" else name
+            assert_close(self.operator, name, out, expected[name], summed.get(of))
             if name in ("X_grad", "branch_grad"):
                 assert_elements_close(self.operator, name, out, expected[name])
 

@@ -148,6 +148,7 @@ def test_the_first_step_of_a_compiled_model_may_be_tunes() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 def test_a_step_on_a_gpu_is_compared_and_its_kernels_are_timed() -> None:
     model = Block().cuda()
     compiled = torch.compile(model, backend="gradkern", options={"gradkern": True})

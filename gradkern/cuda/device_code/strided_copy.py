@@ -36,7 +36,7 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
     rows, and the sizes of the other axes, the fastest last; their strides in the source are s, in the target t.
     """
     SIZE, TURNED, READ, WRITTEN = size, turned, read, written
-    PAIR = 2 if size == 2 else 1  # columns that are stored to shared memory together
+    PAIR = max(1, 4 // size)  # columns that are stored to shared memory together, as a word
     IN, OUT, CELL = size * read, size * written, size * PAIR
     IN_WORDS, OUT_WORDS, CELL_WORDS = max(1, IN // 4), max(1, OUT // 4), CELL // 4
     LOADS, STORES = min(_ACCESSES, _WORDS // (PAIR * IN_WORDS)), min(_ACCESSES, _WORDS // OUT_WORDS)
@@ -49,12 +49,17 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
 
     @device_function
     def put_rows(words: Any, first: int, to: int, pitch: int) -> None:
-        """Stores the elements of READ rows of one column, or a pair of columns, from words[first:] to shared memory."""
+        """Stores the elements of READ rows of one column, or of PAIR columns, from words[first:] to shared memory."""
         cell = cuda.local.array(CELL_WORDS, int32)
         for row in range(READ):
             if PAIR == 2:
                 one, other = words[first + row // 2], words[first + IN_WORDS + row // 2]
                 cell[0] = i.high_halves(one, other) if row % 2 == 1 else i.low_halves(one, other)
+            elif PAIR == 4:
+                cell[0] = 0
+                for column in range(4):
+                    byte = words[first + column * IN_WORDS + row // 4] >> int32(8 * (row % 4)) & int32(255)
+                    cell[0] |= byte << int32(8 * column)
             else:
                 for word in range(CELL_WORDS):
                     cell[word] = words[first + row * CELL_WORDS + word]
@@ -113,10 +118,9 @@ def build(size: int, turned: bool, read: int, written: int, long: bool) -> Calla
                     column = int32(pair * PAIR)
                     places[n] = (row >> SHIFT) * group + pair * CELL
                     from_ = at(there, STEP(row), source_row)
-                    load(words, n * PAIR * IN_WORDS, at(from_, STEP(column), source_column))
-                    if PAIR == 2:
-                        column = min(int32(column + 1), int32(wide - 1))
-                        load(words, (n * PAIR + 1) * IN_WORDS, at(from_, STEP(column), source_column))
+                    for more in range(PAIR):
+                        last = min(int32(column + more), int32(wide - 1))
+                        load(words, (n * PAIR + more) * IN_WORDS, at(from_, STEP(last), source_column))
                 for n in range(LOADS):
                     put_rows(words, n * PAIR * IN_WORDS, shared + places[n], pitch)
                 number = int32(number + LOADS * threads)

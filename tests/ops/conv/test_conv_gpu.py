@@ -57,9 +57,10 @@ SHAPES = [
 def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Short searches, kept in a folder of the test's own; what they warn about is not what is tested."""
     from gradkern.ops.conv.cuda import plan as conv
-    from gradkern.search import store
+    from gradkern.system import cache_files
 
-    monkeypatch.setattr(store, "folder", lambda: tmp_path)
+    folder = cache_files.folder
+    monkeypatch.setattr(cache_files, "folder", lambda name: tmp_path if name == "search" else folder(name))
     monkeypatch.setattr(conv, "choose", partial(conv.choose, seconds=1.0))
     monkeypatch.setattr(conv, "_STREAMS_SECONDS", 0.1)
     with warnings.catch_warnings():
