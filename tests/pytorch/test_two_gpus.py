@@ -65,9 +65,7 @@ def test_a_prepared_plan_stays_on_its_device(name: str) -> None:
         plan(**there, **lists)
 
 
-TWO_ARRAYS = [
-    name for name, each in OPERATORS.items() if len(sample(each, each.combinations[0], each.examples[0])) > 1
-]
+TWO_ARRAYS = [name for name, each in OPERATORS.items() if len(sample(each, each.combinations[0], each.examples[0])) > 1]
 
 
 @pytest.mark.parametrize("name", TWO_ARRAYS)
