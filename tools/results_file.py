@@ -79,13 +79,15 @@ def machine(gpu: bool) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """What is measured: Git's HEAD; where there is no Git, the environment variable COMMIT."""
+    """What is measured: the environment variable COMMIT, else Git's HEAD."""
+    if named := os.environ.get("COMMIT"):
+        return named
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         found = ""
-    return found or os.environ.get("COMMIT", "unknown")
+    return found or "unknown"
 
 
 def _gpu() -> dict[str, Any]:
