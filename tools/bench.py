@@ -55,11 +55,21 @@ def main() -> int:
     before = json.loads(options.json.read_text()) if options.json and options.append and options.json.exists() else None
     if before is not None:
         joined(before, results)  # refused before anything is timed
-    with gradkern.policy(search="exhaustive"):
-        rows = [
-            _overhead(*each) if options.overhead else _timed(*each, options)
-            for each in track(work, "timing", console=console, disable=not console.is_terminal, transient=True)
-        ]
+    rows: list[Row] = []
+    failed = False
+    try:
+        with gradkern.policy(search="exhaustive"):
+            for each in track(work, "timing", console=console, disable=not console.is_terminal, transient=True):
+                try:
+                    rows.append(_overhead(*each) if options.overhead else _timed(*each, options))
+                except Exception as error:  # the others' rows are not lost
+                    failed = True
+                    print(f"{each[0]} {named(each[3])}: {type(error).__name__}: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted: the rows measured so far follow", file=sys.stderr)
+        failed = True
+    if not rows:
+        return 1
     _print(rows)
     if options.json:
         results["rows"] = [{**row, "commit": results["machine"]["commit"]} for row in rows]
@@ -69,7 +79,7 @@ def main() -> int:
         rows = results["rows"]
     if options.plot:
         write(options.plot, bench_plot.drawn(rows, options.plot.suffix.lstrip(".") or "png"))
-    return 0
+    return int(failed)
 
 
 def _options() -> argparse.Namespace:

@@ -16,6 +16,14 @@ from gradkern.contract.samples import values_of
 from gradkern.contract.schema import Example, Operator
 
 FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU so far
+_ON_GPU: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "any": lambda normal: normal,
+    "positive": lambda normal: normal.abs().clamp(0.5, 2),
+    "nonzero": lambda normal: normal.abs().clamp(0.5, 2),
+    "probability": lambda uniform: uniform,
+    "log_probability": lambda uniform: uniform.clamp(0.01).log(),
+}
+"""An input's values, as the contract names them, of random numbers."""
 
 
 def inputs_of(operator: Operator, types: Mapping[str, str], example: Example) -> dict[str, torch.Tensor]:
@@ -24,14 +32,14 @@ def inputs_of(operator: Operator, types: Mapping[str, str], example: Example) ->
     made = {}
     for each in operator.inputs_of(example.axes, example.attributes):
         shape, dtype = shape_of(each.shape, example.axes), types[each.type]
-        if "float" not in dtype or each.values not in ("any", "positive", "nonzero"):
-            made[each.name] = torch.from_numpy(
-                values_of(each, on_host, shape, {**example.attributes, **example.axes}, dtype)
-            ).cuda()
+        if "float" not in dtype or each.values not in _ON_GPU:
+            values = values_of(each, on_host, shape, {**example.attributes, **example.axes}, dtype)
+            half = dtype == "bfloat16"  # NumPy's is another package's, which PyTorch does not know
+            made[each.name] = torch.from_numpy(values.view(np.int16) if half else values).cuda()
+            made[each.name] = made[each.name].view(torch.bfloat16) if half else made[each.name]
             continue
-        values = torch.randn(shape, device="cuda", generator=random)
-        if each.values != "any":
-            values = values.abs().clamp(0.5, 2)
+        make = torch.rand if "probability" in each.values else torch.randn
+        values = _ON_GPU[each.values](make(shape, device="cuda", generator=random))
         made[each.name] = values.to(getattr(torch, dtype))
     return made
 

@@ -93,7 +93,8 @@ def measured(
         out = {key: array for key, array in out.items() if array is not None}
         prepared = gradkern.prepare(name, **arrays, **arguments, out=out)
         row["host_microseconds"] = {each: gpu.host_seconds(call) * 1e6 for each, call in calls.items()}
-        row["host_microseconds"]["prepared"] = gpu.host_seconds(lambda: prepared(**arrays, out=out)) * 1e6
+        lists = {each.name: arguments[each.name] for each in operator.inputs if each.is_list and each.name in arguments}
+        row["host_microseconds"]["prepared"] = gpu.host_seconds(lambda: prepared(**arrays, **lists, out=out)) * 1e6
     return row
 
 

@@ -38,9 +38,9 @@ def _nothing_known() -> Iterator[None]:
     gradkern.torch.forget()
 
 
-def compared(function: Callable[[Any], Any], x: Any, device: str, dtype: Any = torch.float32) -> str:
-    """Of gradkern's answer to a second call, against PyTorch's in float64. Returns the report."""
-    wide = x.detach().double().to(device).requires_grad_()  # nearest differs by device where a size stays
+def compared(function: Callable[[Any], Any], x: Any, device: str, dtype: Any = torch.float32, of: str = "cpu") -> str:
+    """Of gradkern's answer to a second call, against PyTorch's in float64 on device `of`. Returns the report."""
+    wide = x.detach().double().to(of).requires_grad_()
     y = function(wide)
     upstream = torch.randn_like(y)
     (exact,) = torch.autograd.grad(y, wide, upstream)
@@ -49,12 +49,12 @@ def compared(function: Callable[[Any], Any], x: Any, device: str, dtype: Any = t
         found: Any = None
         for _ in range(2):  # the first is PyTorch's
             y = function(leaf)
-            (found,) = torch.autograd.grad(y, leaf, upstream.to(dtype))
+            (found,) = torch.autograd.grad(y, leaf, upstream.to(device, dtype))
         report = gradkern.torch.report()
         said = f"{report.taken} {report}"
     gradkern.torch.forget()
-    wrong, bound = (found.double() - exact).norm(), 4 * NORM[str(dtype).removeprefix("torch.")]
-    assert wrong <= bound * exact.norm() + 1e-12, said
+    wrong, bound = (found.double().cpu() - exact.cpu()).norm(), 4 * NORM[str(dtype).removeprefix("torch.")]
+    assert wrong <= bound * float(exact.norm()) + 1e-12, said
     return said
 
 
@@ -115,7 +115,9 @@ def test_every_mode_of_upsampling(size: Any, scale: float | None, mode: str, dev
         for corners in (None,) if "nearest" in mode else (False, True):
             how: dict[str, Any] = {"mode": mode, "align_corners": corners}
             how |= {"size": [2 * each + 1 for each in size]} if scale is None else {"scale_factor": scale}
-            said = compared(lambda x, h=how: functional.interpolate(x, **h), channels_last(x) if last else x, device)
+            given = channels_last(x) if last else x
+            of = device if mode == "nearest" else "cpu"  # the devices differ where a size stays
+            said = compared(lambda x, h=how: functional.interpolate(x, **h), given, device, of=of)
             assert said.startswith("1 "), said
 
 
@@ -185,9 +187,10 @@ def test_deterministic_algorithms_are_gradkerns_where_pytorch_has_none(
             report = gradkern.torch.report()
     finally:
         torch.use_deterministic_algorithms(False)
-    torch.testing.assert_close(found[0].cpu().double(), exact, rtol=1e-4, atol=1e-5)
     assert torch.equal(found[0], found[1])
-    if device == "cpu":  # on a GPU some of PyTorch's kernels are deterministic
+    if report.taken:  # on a GPU some of PyTorch's kernels are deterministic; 2.11's of average pools is wrong here
+        torch.testing.assert_close(found[0].cpu().double(), exact, rtol=1e-4, atol=1e-5)
+    if device == "cpu":
         assert (report.taken, report.declined) == (2, 0), str(report)
 
 

@@ -56,7 +56,8 @@ def test_the_current_device_may_be_another_and_may_change_between_calls(name: st
 def test_a_prepared_plan_stays_on_its_device(name: str) -> None:
     tensors, attributes, expected = call(name, "cuda:1")
     plan = prepare_any(name, **tensors, **attributes)
-    lists = {each.name: attributes[each.name] for each in OPERATORS[name].inputs if each.name in attributes}
+    named = [each.name for each in OPERATORS[name].inputs if each.is_list]
+    lists = {each: attributes[each] for each in named if each in attributes}
     for other in (0, 1):
         with torch.cuda.device(other):
             check(name, plan(**tensors, **lists), expected, "cuda:1")

@@ -50,7 +50,7 @@ def _on_device(step: Callable[[], Any], graphs: list[Choice]) -> float | None:
         return None
     from torch.profiler import ProfilerActivity, profile  # pyright: ignore[reportMissingImports]
 
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:  # else it warns
         step()
         synchronize()
     return sum(each.self_device_time_total for each in found.key_averages()) / 1e3

@@ -62,7 +62,6 @@ def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     folder = cache_files.folder
     monkeypatch.setattr(cache_files, "folder", lambda name: tmp_path if name == "search" else folder(name))
     monkeypatch.setattr(conv, "choose", partial(conv.choose, seconds=1.0))
-    monkeypatch.setattr(conv, "_STREAMS_SECONDS", 0.1)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="gradkern: .* not used, as it is wrong", category=RuntimeWarning)
         yield

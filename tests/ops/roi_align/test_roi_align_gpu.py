@@ -21,16 +21,16 @@ ROI, OUTPUTS = "DmlRoiAlignGrad", ("OutputGradient", "OutputROIGradient")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_every_type_reduction_and_order(dtype: str, reduction: str, last: bool) -> None:
     random = np.random.default_rng(0)
-    regions = (
-        np.sort(random.uniform(-4, 60, (300, 2, 2)), 1).reshape(300, 4).astype("float64" if dtype == "float64" else "f")
-    )
+    corner, cells = random.integers(-16, 200, (300, 2)), random.integers(1, 20, (300, 2))
+    regions = np.concatenate([corner, corner + 7 * cells], 1) / 4  # of 7 cells whose samples no type rounds
     arrays = {
         "InputGradient": random.standard_normal((300, 70, 7, 7)).astype(dtype),
-        "ROI": regions,
+        "ROI": regions.astype("float64" if dtype == "float64" else "float32"),
         "BatchIndices": random.integers(0, 3, 300).astype(np.int32),
         "Input": random.standard_normal((3, 70, 50, 61)).astype(dtype),
     }
-    given: dict[str, Any] = {"ReductionFunction": reduction, "InterpolationMode": "LINEAR", "SpatialScaleX": 0.9}
+    given: dict[str, Any] = {"ReductionFunction": reduction, "InterpolationMode": "LINEAR", "SpatialScaleX": 0.5}
+    given |= {"MinimumSamplesPerOutput": 2, "MaximumSamplesPerOutput": 4}
     expected = reference(ROI, arrays, given)
     tensors = {name: there(each, last and each.ndim == 4) for name, each in arrays.items()}
     found: Any = run_any(ROI, **tensors, outputs=OUTPUTS, **given)
