@@ -18,6 +18,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.ops.gather.cuda.plan import plan
+from gradkern.ops.gather.cuda.slice import plan as slice_plan
 
 pytestmark = pytest.mark.thorough
 
@@ -85,3 +86,27 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: Kind, capability: tu
         assert "ld.local" not in compiled.ptx, spec.name
         if "sums" in spec.name and kind.columns == 4096:
             assert compiled.ptx.count("ld.global.v4.b32") >= 8, spec.name  # rows in flight
+
+
+SLICES = [("bfloat16", 64, 0, 1), ("bfloat16", 63, 1, 1), ("float32", 2, 1, 3), ("float64", 3, 63, -2)]
+"""Type, and of four dimensions of 64 elements: elements, the first, the step."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters(
+        [*product(SLICES[1:2], HOPPER), *zip(SLICES, OTHERS, strict=True)],
+        [*product(SLICES, HOPPER), *product(SLICES, OTHERS)],
+    ),
+)
+def test_the_kernel_of_slices_spills_no_register(kind: tuple[str, int, int, int], capability: tuple[int, int]) -> None:
+    dtype, count, first, step = np.dtype(kind[0]), *kind[1:]
+    dY, dX = (Tensor(dtype, (each,) * 4, c_strides((each,) * 4, dtype.itemsize), 16) for each in (count, 64))
+    attributes = {"starts": (first,) * 4, "ends": (first + step * count,) * 4, "axes": None, "steps": (step,) * 4}
+    call = Call("SliceGrad", {"dY": dY}, {"dX": dX}, attributes, {}, frozenset(), "cuda:0", Policy())
+    with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
+        slice_plan(call)
+    (spec,) = device.specs
+    compiled = made_of(spec)
+    assert (compiled.spilled, "ld.local" in compiled.ptx) == (0, False)
+    assert compiled.ptx.count("ld.global") >= 4  # in flight

@@ -102,6 +102,23 @@ def test_a_captured_call_reads_the_indices_of_each_replay() -> None:
         assert_close("GatherGrad", "dX", back(out["dX"]), expected)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("orders", [(False, False), (True, True), (True, False)])  # of dY and of dX: channels last
+@pytest.mark.parametrize("cuts", [(slice(8, 24), slice(None)), (slice(1, 22, 4), slice(30, 3, -3))])
+def test_slices_in_both_orders_of_memory(dtype: str, orders: tuple[bool, bool], cuts: tuple[slice, slice]) -> None:
+    expected = np.zeros((2, 32, 33, 40), dtype)
+    read = (slice(None), cuts[0], slice(None), cuts[1])
+    dY = np.random.default_rng(0).standard_normal(expected[read].shape).astype(dtype)
+    expected[read] = dY
+    out = there(np.full_like(expected, 7), orders[1])
+    bounds = [each.indices(size) for each, size in zip(cuts, (32, 40), strict=True)]
+    starts, ends, steps = ([each[n] for each in bounds] for n in range(3))
+    named = {"starts": starts, "ends": ends, "axes": [1, 3], "steps": steps}
+    found: Any = run_any("SliceGrad", there(dY, orders[0]), shape=[*expected.shape], **named, out={"dX": out}).dX
+    assert found.data_ptr() == out.data_ptr()
+    np.testing.assert_array_equal(back(out), expected)
+
+
 def test_a_weight_of_more_elements_than_32_bits_can_count() -> None:
     import torch
 

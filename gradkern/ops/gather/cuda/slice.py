@@ -1,50 +1,91 @@
-"""The gradient of a slice on a GPU: zeros, and a copy with strides."""
+"""The gradient of a slice on a GPU: one pass that writes every element of dX, zero or an element of dY."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradkern.call import Call, Tensor
-from gradkern.cuda.contiguous import copy_launch
-from gradkern.cuda.device import Device, activate, check, driver
-from gradkern.cuda.launch import Launch
-from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+from gradkern.call import Call, Refusal, Tensor
+from gradkern.cuda.device_code.columns import reciprocal
+from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
+from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.kernels.elementwise.config import widest_vector
 from gradkern.ops.gather import ranges_of
+from gradkern.ops.gather.cuda.slice_kernel import OF_AXIS, SliceConfig, arguments
+from gradkern.strides import is_aligned, is_dense, memory_order
 
-__all__ = ["SlicePlan", "plan"]
+__all__ = ["plan"]
+
+_THREADS = 256
+_VECTOR = 16  # bytes of one access, at most
+_LONG = 1 << 31  # elements, from which on they are counted in 64 bits
 
 
 @dataclass(frozen=True, slots=True)
-class SlicePlan:
-    """zeros: bytes that are set to 0 before. offset: of the first element of dX that is copied to, in bytes."""
+class _Axis:
+    """Of dX: element first + step k is the k-th of `count` of dY, `stride` bytes behind the one before."""
 
-    kernel: str
-    launch: Launch
-    device: Device
-    zeros: int
-    offset: int
-    scratch: int = 0
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        return (self.launch,)
-
-    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
-        if self.zeros:
-            with activate(self.device):
-                check(driver.cuMemsetD8Async(outputs[0], 0, self.zeros, stream), "writing zeros")
-        self.launch((inputs[0], outputs[0] + self.offset), stream)
+    size: int
+    first: int
+    count: int
+    step: int
+    stride: int
 
 
-def plan(call: Call) -> SlicePlan | EmptyPlan:
-    (dY,), (dX,) = call.inputs.values(), call.outputs.values()
+def plan(call: Call) -> LaunchPlan | EmptyPlan:
+    (dY,), ((name, dX),) = call.inputs.values(), call.outputs.items()
     device = device_of(call)
     if dY.size == 0:
         return EmptyPlan("empty", 0, device, (dX.nbytes,))
-    require_flat(next(iter(call.outputs)), dX)
-    along = list(zip(ranges_of(call.attributes, dX.shape), dX.strides, strict=True))
-    offset = sum(each.start * stride for each, stride in along)
-    strides = tuple(each.step * stride for each, stride in along)
-    alignment = min(dX.alignment, offset & -offset) if offset else dX.alignment
-    launch = copy_launch(dY, Tensor(dX.dtype, dY.shape, strides, alignment), device)
-    return SlicePlan("slice_grad_copy", launch, device, dX.nbytes if dY.size < dX.size else 0, offset)
+    if not is_dense(dX, memory_order(dX)):
+        raise Refusal(f"{name}: its elements are not adjacent in memory; pass a contiguous array")
+    axes, offset = _axes(call, dY, dX)
+    *others, last = axes
+    if not is_aligned(dY) or any(0 < abs(each.stride) < abs(last.stride) for each in others if each.count > 1):
+        raise Refusal(f"{next(iter(call.inputs))}: it is not in the memory order of {name}; pass a contiguous copy")
+    size, kind = dX.dtype.itemsize, dX.dtype.name
+    written = min(_VECTOR // size, widest_vector([(kind, dX.alignment, 0)], last.size))
+    read = 1
+    if last.step == 1 and last.stride == size:
+        distances = (offset, last.first * size, *(each.stride for each in others))
+        read = min(written, widest_vector([(kind, dY.alignment, each) for each in distances], last.count))
+    vectors = dX.size // written
+    config = SliceConfig(
+        size, written, read, len(axes), any(each.step > 1 for each in axes), dX.size >= _LONG, _THREADS
+    )
+    grid = -(-vectors // (config.vectors * config.threads))
+    if grid >= 1 << 31:
+        raise Refusal(f"{name}: {dX.size} elements are more than a launch can have")
+    names = arguments(config.axes)
+    kernel = kernel_of(
+        device, "gradkern.ops.gather.cuda.slice_kernel:build", config,
+        name=kernel_name(operator_words(call.operator), config.name), arguments=len(names), threads=config.threads,
+    )  # fmt: skip
+    numbers = {"offset": offset, "vectors": vectors}
+    for n, axis in enumerate(axes):
+        length = axis.size // (written if n == len(axes) - 1 else 1)
+        of_axis = (length, *reciprocal(length), axis.first, axis.count, axis.step, *reciprocal(axis.step), axis.stride)
+        numbers |= {f"{each}_{n}": value for each, value in zip(OF_AXIS, of_axis, strict=True)}
+    launch = Launch(kernel, grid, config.threads, *named(names, numbers, ("dY", "dX")))
+    return LaunchPlan(f"{operator_words(call.operator)}_{config.name}", launch)
+
+
+def _axes(call: Call, dY: Tensor, dX: Tensor) -> tuple[list[_Axis], int]:
+    """The axes of dX, from the slowest to the fastest, and the distance of the first element of dY that dX has, in
+    bytes. Neighbours are one axis where they can be. Steps are positive: of an axis that was read backwards the
+    elements of dY count from the end.
+    """
+    axes, offset, ranges = list[_Axis](), 0, ranges_of(call.attributes, dX.shape)
+    for n in memory_order(dX):
+        size, each, stride = dX.shape[n], ranges[n], dY.strides[n] if dY.shape[n] > 1 else 0
+        if size == 1:
+            continue
+        if each.step < 0:
+            each, offset, stride = each[::-1], offset + (len(each) - 1) * stride, -stride
+        axis = _Axis(size, each.start, len(each), each.step if len(each) > 1 else 1, stride)
+        before = axes[-1] if axes else axis
+        if axes and axis.count == size and before.step == 1 and (before.count == 1 or before.stride == size * stride):
+            axes[-1] = _Axis(before.size * size, before.first * size, before.count * size, 1, stride)
+        else:
+            axes.append(axis)
+    return axes or [_Axis(1, 0, 1, 1, 0)], offset
