@@ -104,7 +104,7 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
             i.store_word(counters + digit * 4, int32(0))
             digit = int32(digit + 32)
         i.warp_barrier()
-        digits = cuda.local.array(STEPS, int32)
+        digits, found = cuda.local.array(STEPS, int32), cuda.local.array(STEPS, int64)
         if FIRST:
             sizes = (size_0, size_1, size_2, size_3, size_4, size_5, size_6, size_7)
             strides = (stride_0, stride_1, stride_2, stride_3, stride_4, stride_5, stride_6, stride_7)
@@ -114,16 +114,17 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
         begin = int32(block * int32(tile) + warp * share)
         end = min(int32(begin + share), count)
         while begin < end:
+            for step in range(STEPS):  # keys behind the last repeat the last: no load waits for the one before
+                n = min(int32(begin + step * 32 + lane), int32(end - 1))
+                if FIRST:
+                    found[step] = of(indices, n, rows, dropped, sizes, strides, bounds, steps)
+                else:
+                    found[step] = of(keys, n)
             for step in range(STEPS):
                 n = int32(begin + step * 32 + lane)
-                digits[step] = int32(DIGITS)
-                if n < end:
-                    if FIRST:
-                        found = of(indices, n, rows, dropped, sizes, strides, bounds, steps)
-                        store_key(keys, n, found)
-                    else:
-                        found = of(keys, n)
-                    digits[step] = int32((found >> shift) & MASK)
+                digits[step] = int32((found[step] >> shift) & MASK) if n < end else int32(DIGITS)
+                if FIRST and n < end:
+                    store_key(keys, n, found[step])
             add(counters, digits)
             begin = int32(begin + STEPS * 32)
         wait_for_block()
@@ -169,16 +170,17 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
             digit = int32(digit + 32)
         i.warp_barrier()
         digits, found = cuda.local.array(STEPS, int32), cuda.local.array(STEPS, int64)
+        places = cuda.local.array(STEPS, int64)
         share = int32(tile) >> WARPS_SHIFT
         first = int32(block * int32(tile) + warp * share)
         end = min(int32(first + share), count)
         begin = first
         while begin < end:
+            for step in range(STEPS):  # as in the kernel that counts
+                found[step] = load_key(keys, min(int32(begin + step * 32 + lane), int32(end - 1)))
             for step in range(STEPS):
-                n = int32(begin + step * 32 + lane)
-                digits[step] = int32(DIGITS)
-                if n < end:
-                    digits[step] = int32((load_key(keys, n) >> shift) & MASK)
+                digit = int32((found[step] >> shift) & MASK)
+                digits[step] = digit if begin + step * 32 + lane < end else int32(DIGITS)
             add(counters, digits)
             begin = int32(begin + STEPS * 32)
         # of this thread's digits: the keys of all blocks, and of those before this one
@@ -225,11 +227,12 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
         begin = first
         while begin < end:
             for step in range(STEPS):
-                n = int32(begin + step * 32 + lane)
-                digits[step] = int32(DIGITS)
-                if n < end:
-                    found[step] = load_key(keys, n)
-                    digits[step] = int32((found[step] >> shift) & MASK)
+                n = min(int32(begin + step * 32 + lane), int32(end - 1))
+                found[step] = load_key(keys, n)
+                places[step] = n if FIRST else load_position(positions, n)
+            for step in range(STEPS):
+                digit = int32((found[step] >> shift) & MASK)
+                digits[step] = digit if begin + step * 32 + lane < end else int32(DIGITS)
             for step in range(STEPS):
                 n = int32(begin + step * 32 + lane)
                 lanes = i.matching(digits[step])
@@ -240,11 +243,8 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
                     i.store_word(place, start + i.set_bits(lanes))
                 i.warp_barrier()
                 if n < end:
-                    position = int64(n)
-                    if not FIRST:
-                        position = load_position(positions, n)
                     store_key(keys_to, start + rank, found[step])
-                    store_position(positions_to, start + rank, position)
+                    store_position(positions_to, start + rank, places[step])
             begin = int32(begin + STEPS * 32)
 
     return kernel
