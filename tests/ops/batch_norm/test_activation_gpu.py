@@ -107,12 +107,12 @@ def test_gradients_over_what_they_are_made_from(in_place: tuple[str, str], last:
 
 
 @LAST
-def test_a_mean_far_from_zero_costs_no_digits(last: bool, kernel: str) -> None:
+def test_a_mean_far_from_zero_costs_no_digits(last: bool) -> None:
     check(forward(SHAPES[0], f, f, f, far=1500, unbiased=1), last)
 
 
 @LAST
-def test_the_same_bits_every_time(last: bool, kernel: str) -> None:
+def test_the_same_bits_every_time(last: bool) -> None:
     case = forward((64, 32, 28, 28), b, f, f, activation="relu", residual=True)
     tensors = {name: there(array, last) for name, array in case.inputs.items()}
     how: dict[str, Any] = {**case.attributes, "outputs": case.wanted, "policy": {}}

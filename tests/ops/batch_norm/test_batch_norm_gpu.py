@@ -13,6 +13,7 @@ import pytest
 from helpers.batch_norm import OPERATOR, OUTPUTS, Case, case
 from helpers.calls import prepare_any, run_any
 from helpers.reference import reference
+from helpers.searches import keep_searches_in
 from helpers.tolerance import assert_close
 from helpers.torch_on_gpu import back, there
 
@@ -44,10 +45,8 @@ def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     """Short searches, kept in a folder of the test's own; no plan of another test's."""
     from gradkern import plan_cache
     from gradkern.ops.batch_norm.cuda import plan
-    from gradkern.search import store
 
-    monkeypatch.setattr(store, "folder", lambda: tmp_path)
-
+    keep_searches_in(tmp_path, monkeypatch)
     monkeypatch.setattr(plan, "choose", partial(plan.choose, seconds=1.0))
     plan_cache.clear()
     with gradkern.policy(search="exhaustive"):

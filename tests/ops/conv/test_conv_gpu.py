@@ -17,6 +17,7 @@ from helpers.capture import Capture
 from helpers.conv_gemm import Shape, lying, per_axis, tensor
 from helpers.guarded import OnDevice
 from helpers.reference import reference
+from helpers.searches import keep_searches_in
 from helpers.tolerance import CONV_NORM, assert_close
 
 from gradkern.call import Call
@@ -57,10 +58,8 @@ SHAPES = [
 def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Short searches, kept in a folder of the test's own; what they warn about is not what is tested."""
     from gradkern.ops.conv.cuda import plan as conv
-    from gradkern.system import cache_files
 
-    folder = cache_files.folder
-    monkeypatch.setattr(cache_files, "folder", lambda name: tmp_path if name == "search" else folder(name))
+    keep_searches_in(tmp_path, monkeypatch)
     monkeypatch.setattr(conv, "choose", partial(conv.choose, seconds=1.0))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="gradkern: .* not used, as it is wrong", category=RuntimeWarning)

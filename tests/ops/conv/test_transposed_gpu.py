@@ -12,6 +12,7 @@ import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
 from helpers.reference import reference
+from helpers.searches import keep_searches_in
 from helpers.tolerance import assert_close
 from helpers.torch_on_gpu import back, there
 
@@ -36,9 +37,8 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 def quick_searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Short searches, kept in a folder of the test's own; what they warn about is not what is tested."""
     from gradkern.ops.conv.cuda import plan as conv
-    from gradkern.search import store
 
-    monkeypatch.setattr(store, "folder", lambda: tmp_path)
+    keep_searches_in(tmp_path, monkeypatch)
     monkeypatch.setattr(conv, "choose", partial(conv.choose, seconds=0.5))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="gradkern: .* not used, as it is wrong", category=RuntimeWarning)

@@ -21,7 +21,7 @@ NAMES = [name for name, each in gradkern.operators().items() if each.family == "
 INDICES = {
     "uniform": lambda random, n, V: random.integers(-V, V, n),
     "one": lambda random, n, V: np.full(n, V // 2),
-    "skewed": lambda random, n, V: np.where(random.random(n) < 0.9, 7, random.integers(0, V, n)),
+    "skewed": lambda random, n, V: np.where(random.random(n) < 0.9, V // 2, random.integers(0, V, n)),
     "twins": lambda random, n, V: np.where(np.arange(n) % 2, V - 1, -1),
 }
 
