@@ -7,7 +7,8 @@
 Microseconds from call to return, the median over blocks of calls in turns, on tensors so small that the GPU is never
 behind. "declined" are calls under min_bytes, which PyTorch answers; "bare" is PyTorch's kernel behind a registration
 from Python that does nothing, the least that any override from Python can cost. "native" is enable(native=True), for
-both kinds of calls, in turns of its own with PyTorch's. What they add is to PyTorch's own.
+both kinds of calls, in turns of its own with PyTorch's; "by machine code" is the share of the taken ones that it
+answered. What they add is to PyTorch's own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from override_table import shown
 import gradkern.torch
 from gradkern.torch.overrides import switch
 
-BLOCKS = 15
+BLOCKS, WARM = 15, 5
 Row = dict[str, Any]
 
 
@@ -48,20 +49,35 @@ def calls(device: str) -> dict[str, Callable[[], Any]]:
         return random(4, channels, 8, 8).to(memory_format=torch.channels_last)
 
     rows, other, scale, mean, rstd = random(64, 64), random(64, 64), random(64), *random(2, 64, 1, kind=torch.float32)
+    long, other_long, bias, indices = random(4, 1024), random(4, 1024), random(64), torch.arange(64, device=device)
     x, dy, weight = images(16), images(16), random(16, 16, 3, 3).to(memory_format=torch.channels_last)
     wide, per_channel = torch.float32, random(4, 16, kind=torch.float32)
     statistics_of = [each.contiguous() for each in per_channel]
+    mean_of_groups, rstd_of_groups = random(4, 4), random(4, 4)
+    halved, maxima = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
     every = [True, True, True]
     made: dict[str, Callable[[], Any]] = {
         "native_layer_norm_backward": lambda: aten.native_layer_norm_backward(
-            rows, other, [64], mean, rstd, scale, scale, every
+            rows, other, [64], mean, rstd, scale, bias, every
         ),
-        "gelu_backward": lambda: aten.gelu_backward(rows, other),
+        "gelu_backward": lambda: aten.gelu_backward(long, other_long),
+        "_softmax_backward_data": lambda: aten._softmax_backward_data(rows, other, 1, dtype),
+        "embedding_dense_backward": lambda: aten.embedding_dense_backward(rows, indices, 64, -1, False),
         "native_batch_norm_backward": lambda: aten.native_batch_norm_backward(
             dy, x, statistics_of[0], None, None, statistics_of[1], statistics_of[2], True, 1e-5, every
         ),
         "convolution_backward": lambda: aten.convolution_backward(
             dy, x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
+        ),
+        "native_group_norm_backward": lambda: aten.native_group_norm_backward(
+            dy, x, mean_of_groups, rstd_of_groups, None, 4, 16, 64, 4, [True, False, False]
+        ),
+        "max_pool2d_with_indices_backward": lambda: aten.max_pool2d_with_indices_backward(
+            halved, x, [2, 2], [2, 2], [0, 0], [1, 1], False, maxima
+        ),
+        "avg_pool2d_backward": lambda: aten.avg_pool2d_backward(halved, x, [2, 2], [2, 2], [0, 0], False, True, None),
+        "upsample_bilinear2d_backward": lambda: aten.upsample_bilinear2d_backward(
+            dy, [8, 8], [4, 16, 4, 4], False, None, None
         ),
     }
     if device == "cuda":
@@ -119,7 +135,7 @@ def measured(name: str, call: Callable[[], Any], device: str, count: int, native
     for block in range(BLOCKS + 1):
         for way, choose in ways.items():
             choose()
-            for _ in range(5):
+            for _ in range(WARM):
                 call()
             synchronize()
             start = time.perf_counter()
@@ -134,10 +150,17 @@ def measured(name: str, call: Callable[[], Any], device: str, count: int, native
     return times
 
 
-def row(name: str, by_python: dict[str, list[float]], natively: dict[str, list[float]]) -> Row:
+def row(name: str, by_python: dict[str, list[float]], natively: dict[str, list[float]], count: int) -> Row:
     times = {**natively, **by_python, "torch": by_python["torch"] + natively["torch"]}
-    answered = sum(each.natively for each in gradkern.torch.report() if each.op == name)
-    return {"operator": name, **{way: statistics.median(found) for way, found in times.items()}, "natively": answered}
+    kinds = [each for each in gradkern.torch.report() if each.op == name]
+    share = sum(each.natively for each in kinds) / ((BLOCKS + 1) * (count + WARM))
+    why = next((each.by_python for each in kinds if each.by_python), "")
+    return {
+        "operator": name,
+        **{way: statistics.median(found) for way, found in times.items()},
+        "by machine code": share,
+        "by Python": why,
+    }
 
 
 def main() -> None:
@@ -148,13 +171,18 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cuda":
         require_gpu(parser, "--device cpu measures the CPU")
+    if options.device == "cpu":
+        torch.set_num_threads(1)  # waking others is not what is measured
     every = calls(options.device)
     by_python, natively = (  # what machine code has been registered for stays so: Python's turn comes first
         {name: measured(name, call, options.device, options.calls, native) for name, call in every.items()}
         for native in (False, True)
     )
-    rows = [row(name, by_python[name], natively[name]) for name in every]
+    rows = [row(name, by_python[name], natively[name], options.calls) for name in every]
     print(shown(rows))
+    for each in rows:
+        if each["by Python"]:
+            print(f"{each['operator']}: Python answers: {each['by Python']}")
     if options.json is not None:
         results = {"machine": results_file.machine(options.device == "cuda"), "rows": rows}
         results_file.write(options.json, json.dumps(results, indent=1).encode())

@@ -14,13 +14,16 @@ def shown(rows: Sequence[dict[str, Any]]) -> str:
     """Microseconds of a call in each way, and what the ways add to PyTorch's own."""
     ways = [each for each in _WAYS if each in rows[0]]
     head = ["operator", "PyTorch us", *(f"{way} us" for way in ways), *(f"{way} adds" for way in (*ways, "bare"))]
+    head += [_SHARE] if _SHARE in rows[0] else []
     lines = []
     for row in rows:
         own, others = row["torch"], [row[way] for way in ways]
         times = (own, *others, *(other - own for other in (*others, row["bare"])))
-        lines.append([row["operator"], *(f"{each:.1f}" for each in times)])
+        share = [f"{row[_SHARE]:.0%}"] if _SHARE in row else []
+        lines.append([row["operator"], *(f"{each:.1f}" for each in times), *share])
     return table(head, lines)
 
 
+_SHARE = "by machine code"
 _WAYS = ("taken", "declined", "native", "native declined")
 """But for PyTorch's own; results from before there was machine code lack the last two."""

@@ -51,7 +51,8 @@ class FlatPlan:
              input that `over` names
     orders   the launch's memory order of axes, by tensor name; others are in C order
     scratch  bytes that the launch itself allocates
-    repeatable  whether the launch does nothing but run kernels (threads.run) on these arrays and on RowSums.partials
+    repeatable  whether the launch does nothing but run kernels (threads.run) on these arrays, on RowSums.partials, and
+                on `constants`, arrays that all its calls read
     """
 
     def __init__(
@@ -65,9 +66,10 @@ class FlatPlan:
         orders: Mapping[str, Order] | None = None,
         scratch: int = 0,
         repeatable: bool = False,
+        constants: Sequence[np.ndarray] = (),
     ) -> None:
         orders = orders or {}
-        self.kernel = kernel
+        self.kernel, self.constants = kernel, tuple(constants)
         self._launch = launch
         self._readers = [_reader(tensor, orders.get(name)) for name, tensor in call.inputs.items()]
         self._writers = [_writer(tensor, orders.get(name)) for name, tensor in call.outputs.items()]

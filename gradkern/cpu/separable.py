@@ -95,4 +95,7 @@ def separable_plan(call: Call, tables: Sequence[tuple[np.ndarray, np.ndarray, np
 
     orders = {"dY": order, "dX": order}
     scratch = (int(outs[2]) + 1) * inner * arithmetic(dY.dtype).itemsize
-    return FlatPlan(call, kernel="lines", outputs=("dX",), launch=launch, orders=orders, scratch=scratch)
+    return FlatPlan(
+        call, kernel="lines", outputs=("dX",), launch=launch, orders=orders, scratch=scratch,
+        repeatable=True, constants=(sizes, outs, *flat),
+    )  # fmt: skip

@@ -58,8 +58,8 @@ def rows(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def layer_norm(mask: list[bool], weight: bool = True, dtype: torch.dtype = torch.float32) -> Callable[[], Any]:
     dy, x, scale = rows(5, 8, dtype=dtype), rows(5, 8, dtype=dtype), rows(8, dtype=dtype)
     mean, rstd = x.mean(1, keepdim=True), x.std(1, keepdim=True).reciprocal()
-    given = scale if weight else None
-    return lambda: aten.native_layer_norm_backward(dy, x, [8], mean, rstd, given, given, mask)
+    given, bias = (scale, scale.clone()) if weight else (None, None)
+    return lambda: aten.native_layer_norm_backward(dy, x, [8], mean, rstd, given, bias, mask)
 
 
 def softmax(name: str) -> Callable[[], Any]:
@@ -73,6 +73,31 @@ def gelu(approximate: str) -> Callable[[], Any]:
     return lambda: aten.gelu_backward(dy, x, approximate=approximate)
 
 
+def frozen_batch_norm() -> Callable[[], Any]:
+    dy, x, scale, mean, variance = rows(2, 3, 4, 5), rows(2, 3, 4, 5), rows(3), rows(3), rows(3).abs() + 0.5
+    every = [True, True, True]
+    return lambda: aten.native_batch_norm_backward(dy, x, scale, mean, variance, None, None, False, 1e-5, every)
+
+
+def images(size: int) -> torch.Tensor:
+    return rows(2, 3, size, size).to(memory_format=torch.channels_last)
+
+
+def average_pool(divisor: int | None) -> Callable[[], Any]:
+    dy, x = images(3), images(6)
+    return lambda: aten.avg_pool2d_backward(dy, x, [2, 2], [2, 2], [0, 0], False, True, divisor)
+
+
+def adaptive_pool() -> Callable[[], Any]:
+    dy, x = images(1), images(6)
+    return lambda: aten._adaptive_avg_pool2d_backward(dy, x)
+
+
+def resized(name: str, *given: Any) -> Callable[[], Any]:
+    dy = rows(2, 3, 8, 8)
+    return lambda: getattr(aten, f"upsample_{name}2d_backward")(dy, [8, 8], [2, 3, 4, 4], *given)
+
+
 CALLS: dict[str, Callable[[], Any]] = {
     "layer norm": layer_norm([True, True, True]),
     "layer norm in float64": layer_norm([True, True, True], dtype=torch.float64),
@@ -83,6 +108,13 @@ CALLS: dict[str, Callable[[], Any]] = {
     "GELU by tanh": gelu("tanh"),
     "softmax": softmax("_softmax_backward_data"),
     "log softmax": softmax("_log_softmax_backward_data"),
+    "batch norm in evaluation": frozen_batch_norm(),
+    "average pool": average_pool(None),
+    "average pool with a divisor": average_pool(3),
+    "adaptive average pool": adaptive_pool(),
+    "nearest upsampling": resized("nearest"),
+    "linear upsampling": resized("bilinear", False),
+    "cubic upsampling by given scales": resized("bicubic", False, 2.0, 2.0),
 }
 
 
@@ -140,14 +172,14 @@ def test_calls_that_machine_code_never_recognises_are_soon_left_to_python(monkey
 
 
 def test_calls_that_differ_in_anything_are_not_taken_for_one_another() -> None:
-    mean, rstd = rows(6, 1), rows(6, 1).abs() + 1
+    mean, rstd, bias = rows(6, 1), rows(6, 1).abs() + 1, rows(8)
     base = {"grad": rows(6, 8), "x": rows(6, 8), "shape": [8], "weight": rows(8), "mask": [True, True, True]}
 
     def call(**change: Any) -> list[Any]:
         c = {**base, **change}
-        w = c["weight"]
+        w, b = c["weight"], None if c["weight"] is None else bias
         m, r = (mean, rstd) if c["x"].shape[0] == 6 else (mean[:3], rstd[:3])
-        return list(aten.native_layer_norm_backward(c["grad"], c["x"], c["shape"], m, r, w, w, c["mask"]))
+        return list(aten.native_layer_norm_backward(c["grad"], c["x"], c["shape"], m, r, w, b, c["mask"]))
 
     changes: list[dict[str, Any]] = [
         {},
@@ -221,11 +253,11 @@ def test_no_tensor_outlives_its_call(way: str) -> None:
     alive: list[Any] = []
 
     def call() -> None:
-        dy, x, scale, mean, rstd = rows(5, 8), rows(5, 8), rows(8), rows(5, 1), rows(5, 1)
+        dy, x, scale, bias, mean, rstd = rows(5, 8), rows(5, 8), rows(8), rows(8), rows(5, 1), rows(5, 1)
         least = 0 if way == "taken" else 1 << 40
         with gradkern.torch.enabled(devices="cpu", min_bytes=least, plan="now", native=True):
-            found = aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, scale, [True] * 3)
-        for each in (dy, x, scale, mean, rstd, *found):
+            found = aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, bias, [True] * 3)
+        for each in (dy, x, scale, bias, mean, rstd, *found):
             alive.extend((weakref.ref(each), weakref.ref(each.untyped_storage())))
 
     for _ in range(5):
@@ -239,11 +271,12 @@ def test_memory_is_flat_over_many_calls() -> None:
 import resource, torch, gradkern.torch
 torch.set_num_threads(1)
 aten = torch.ops.aten
-x, w, s = torch.randn(64, 64), torch.randn(64), torch.randn(64, 1)
+x, y, w, b = torch.randn(64, 64), torch.randn(64, 64), torch.randn(64), torch.randn(64)
+s, t = torch.randn(64, 1), torch.randn(64, 1)
 def call():
-    return aten.native_layer_norm_backward(x, x.t(), [64], s, s, w, w, [True] * 3)
+    return aten.native_layer_norm_backward(x, y.t(), [64], s, t, w, b, [True] * 3)
 def small():
-    return aten.native_layer_norm_backward(x, x, [64], s, s, None, w, [True, False, False])
+    return aten.native_layer_norm_backward(x, y, [64], s, t, None, None, [True, False, False])
 gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", native=True)
 def peak():
     for _ in range(10_000):
@@ -296,17 +329,17 @@ def test_calls_under_the_gate_and_after_disable_are_pytorchs() -> None:
 
 def test_records_are_bounded_and_counts_outlive_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_kernel, "MOST", 4)
-    given = [(rows(n, 8), rows(n, 8), rows(n, 1), rows(n, 1), rows(8)) for n in range(2, 12)]
+    given = [(rows(n, 8), rows(n, 8), rows(n, 1), rows(n, 1), rows(8), rows(8)) for n in range(2, 12)]
     for _ in range(6):
-        for dy, x, mean, rstd, scale in given:
-            aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, scale, [True] * 3)
+        for dy, x, mean, rstd, scale, bias in given:
+            aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, bias, [True] * 3)
     kernel = kernel_of("native_layer_norm_backward")
     assert kernel.override.native is not None
     assert len(kernel.override.native._records) == 4
     assert sum(row.taken for row in gradkern.torch.report()) == 50
     for _ in range(3):
-        dy, x, mean, rstd, scale = given[-1]
-        aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, scale, [True] * 3)
+        dy, x, mean, rstd, scale, bias = given[-1]
+        aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, bias, [True] * 3)
     assert sum(row.taken for row in gradkern.torch.report()) == 53
     gradkern.torch.forget()
     gc.collect()
@@ -316,11 +349,11 @@ def test_records_are_bounded_and_counts_outlive_them(monkeypatch: pytest.MonkeyP
 
 def test_threads_share_records_that_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_kernel, "MOST", 3)
-    given = [(rows(n, 8), rows(n, 8), rows(n, 1), rows(n, 1), rows(8)) for n in range(2, 10)]
+    given = [(rows(n, 8), rows(n, 8), rows(n, 1), rows(n, 1), rows(8), rows(8)) for n in range(2, 10)]
 
     def call(n: int) -> list[torch.Tensor]:
-        dy, x, mean, rstd, scale = given[n % len(given)]
-        return list(aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, scale, [True] * 3))
+        dy, x, mean, rstd, scale, bias = given[n % len(given)]
+        return list(aten.native_layer_norm_backward(dy, x, [8], mean, rstd, scale, bias, [True] * 3))
 
     with gradkern.torch.enabled(devices="cpu", min_bytes=1 << 40):
         expected = [call(n) for n in range(len(given))]
@@ -494,3 +527,43 @@ print(row.taken, row.natively, row.by_python)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "2 0 OSError: no executable memory"
+
+
+def test_memory_that_is_given_twice_teaches_nothing_about_other_calls() -> None:
+    """Two views are two tensors to PyTorch, at one address."""
+    dy, x = rows(3, 1024), rows(3, 1024)
+    expected = aten.gelu_backward(dy, x)
+    for _ in range(2):
+        aten.gelu_backward(x.view_as(x), x)
+    assert natively() == 0
+    for _ in range(3):
+        torch.testing.assert_close(aten.gelu_backward(dy, x), expected)
+    assert natively() == 2
+
+
+def test_a_gate_looks_at_the_tensor_that_the_option_is_about() -> None:
+    """Of an embedding that is the gradient, not the few indices; by a record that launches nothing."""
+    native = kernel_of("embedding_dense_backward").override.native
+    assert native is not None
+    dy, indices, cpu = rows(16, 64), torch.zeros(16, dtype=torch.int64), torch.device("cpu")
+    args = dy, indices, 8, -1, False
+    record = native.add(args, {}, Steps([Output(0, (8, 64), (64, 1), torch.float32, cpu)]), dy.nbytes, cpu)
+    assert record is not None
+    for least, taken in ((0, 1), (dy.nbytes, 2), (dy.nbytes + 1, 2)):
+        gradkern.torch.enable(devices="cpu", min_bytes=least, native=True)
+        aten.embedding_dense_backward(*args)
+        assert record.taken == taken
+
+
+def test_a_tensor_without_elements_is_recognised_without_memory() -> None:
+    """What cuDNN's batch norm puts aside is such a tensor where it needs nothing."""
+    native = kernel_of("batch_norm_backward").override.native
+    assert native is not None
+    dy, x, scale, mean, inv_std = rows(2, 3, 4), rows(2, 3, 4), rows(3), rows(3), rows(3).abs()
+    args = (dy, x, scale, None, None, mean, inv_std, True, 1e-5, [True] * 3, torch.empty(0, dtype=torch.uint8))
+    cpu = torch.device("cpu")
+    outputs = [Output(n, tuple(like.shape), like.stride(), like.dtype, cpu) for n, like in enumerate((x, scale, scale))]
+    record = native.add(args, {}, Steps(outputs), x.nbytes, cpu)
+    assert record is not None
+    aten.batch_norm_backward(*args)
+    assert record.taken == 1

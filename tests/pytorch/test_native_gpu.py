@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 import gradkern.torch
 from gradkern.torch.native import shim
@@ -43,13 +44,10 @@ def random(*shape: int, dtype: torch.dtype = torch.bfloat16, device: str = "cuda
 
 
 def layer_norm(rows: int, columns: int, mask: Any = (True, True, True), device: str = "cuda") -> Callable[[], Any]:
-    dy, x, scale = (
-        random(rows, columns, device=device),
-        random(rows, columns, device=device),
-        random(columns, device=device),
-    )
+    dy, x = random(rows, columns, device=device), random(rows, columns, device=device)
+    scale, bias = random(columns, device=device), random(columns, device=device)
     mean, rstd = x.float().mean(1, keepdim=True), x.float().std(1, keepdim=True).reciprocal()
-    return lambda: aten.native_layer_norm_backward(dy, x, [columns], mean, rstd, scale, scale, list(mask))
+    return lambda: aten.native_layer_norm_backward(dy, x, [columns], mean, rstd, scale, bias, list(mask))
 
 
 def rms_norm() -> Callable[[], Any]:
@@ -82,6 +80,44 @@ def batch_norm() -> Callable[[], Any]:
     return lambda: aten.native_batch_norm_backward(dy, x, scale, None, None, mean, inv_std, True, 1e-5, every)
 
 
+def frozen_batch_norm() -> Callable[[], Any]:
+    dy, x = (random(8, 32, 12, 12, dtype=torch.float32) for _ in range(2))
+    scale, mean, variance = (random(32, dtype=torch.float32).abs() + 0.5 for _ in range(3))
+    every = [True, True, True]
+    return lambda: aten.native_batch_norm_backward(dy, x, scale, mean, variance, None, None, False, 1e-5, every)
+
+
+def group_norm() -> Callable[[], Any]:
+    dy, x, scale = random(4, 32, 12, 12), random(4, 32, 12, 12), random(32)
+    mean, rstd = random(4, 8), random(4, 8).abs() + 0.5
+    return lambda: aten.native_group_norm_backward(dy, x, mean, rstd, scale, 4, 32, 144, 8, [True, True, True])
+
+
+def images(size: int) -> torch.Tensor:
+    return random(4, 32, size, size).to(memory_format=torch.channels_last)
+
+
+def max_pool() -> Callable[[], Any]:
+    dy, x = images(6), images(12)
+    indices = functional.max_pool2d(x, 2, return_indices=True)[1]
+    return lambda: aten.max_pool2d_with_indices_backward(dy, x, [2, 2], [2, 2], [0, 0], [1, 1], False, indices)
+
+
+def average_pool() -> Callable[[], Any]:
+    dy, x = images(6), images(12)
+    return lambda: aten.avg_pool2d_backward(dy, x, [2, 2], [2, 2], [0, 0], False, True, None)
+
+
+def adaptive_pool() -> Callable[[], Any]:
+    dy, x = images(1), images(12)
+    return lambda: aten._adaptive_avg_pool2d_backward(dy, x)
+
+
+def resized() -> Callable[[], Any]:
+    dy = images(12)
+    return lambda: aten.upsample_bilinear2d_backward(dy, [12, 12], [4, 32, 6, 6], False, None, None)
+
+
 CALLS: dict[str, Callable[[], Callable[[], Any]]] = {
     "layer norm": lambda: layer_norm(96, 512),
     "layer norm of wide rows": lambda: layer_norm(4, 1 << 17),
@@ -93,6 +129,12 @@ CALLS: dict[str, Callable[[], Callable[[], Any]]] = {
     "softmax": lambda: softmax("_softmax_backward_data"),
     "log softmax": lambda: softmax("_log_softmax_backward_data"),
     "embedding": embedding,
+    "batch norm in evaluation": frozen_batch_norm,
+    "group norm": group_norm,
+    "max pool": max_pool,
+    "average pool": average_pool,
+    "adaptive average pool": adaptive_pool,
+    "linear upsampling": resized,
 }
 
 

@@ -36,6 +36,8 @@ def plan(call: Call) -> FlatPlan:
         over=_OVER,
         orders=dict.fromkeys((*_OVER, "OutputGradient"), order),
         scratch=scratch,
+        repeatable=not training,
+        constants=(runs.channel_offsets, runs.reduced_offsets),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten.request import BY_PYTHON, AtenRequest, Split, Translation, View
+from gradkern.torch.aten.request import AtenRequest, Split, Translation, View
 
 __all__ = ["TRANSLATIONS", "like"]
 
@@ -96,7 +96,7 @@ _KINDS = (
     ("_adaptive_avg_pool{}d_backward", _split_adaptive, _adaptive_pool),
 )
 TRANSLATIONS = tuple(
-    Translation(name.format(rank), "pooling", split, request(rank), by_python=BY_PYTHON, result=_like_input)
+    Translation(name.format(rank), "pooling", split, request(rank), result=_like_input)
     for rank in (2, 3)
     for name, split, request in _KINDS
 )

@@ -9,7 +9,6 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 __all__ = [
-    "BY_PYTHON",
     "AtenRequest",
     "Constant",
     "Declined",
@@ -104,10 +103,6 @@ class Translation:
     measured: int = 1  # of most operators either the input or a gradient of its shape
     below: int | None = None
     result: Callable[..., torch.Tensor] | None = None
-
-
-BY_PYTHON = "PyTorch's kernel may raise as it is not deterministic, and machine code would hand small calls on to it"
-"""Translation.by_python of operators with a `result`."""
 
 
 def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.aten.pooling import like
-from gradkern.torch.aten.request import BY_PYTHON, AtenRequest, Split, Translation
+from gradkern.torch.aten.request import AtenRequest, Split, Translation
 
 __all__ = ["TRANSLATIONS"]
 
@@ -92,6 +92,6 @@ _REQUESTS = {
     **{f"_upsample_nearest_exact{rank}d": _nearest(exact=True) for rank in (1, 2, 3)},
 }
 TRANSLATIONS = tuple(
-    Translation(f"{name}_backward", "resize", _split, request, by_python=BY_PYTHON, measured=0, result=_like_gradient)
+    Translation(f"{name}_backward", "resize", _split, request, measured=0, result=_like_gradient)
     for name, request in _REQUESTS.items()
 )

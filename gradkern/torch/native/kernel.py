@@ -88,10 +88,17 @@ class NativeKernel:
 
     forgotten   called with a record that no call can be in any more
     flags       whether calls depend on PyTorch's flags and on gradkern's policy
+    measured    the place of the tensor whose bytes `least` is about
     """
 
     def __init__(
-        self, name: str, key: str, by_python: Callable[..., Any], forgotten: Callable[[Record], None], flags: bool
+        self,
+        name: str,
+        key: str,
+        by_python: Callable[..., Any],
+        forgotten: Callable[[Record], None],
+        flags: bool = False,
+        measured: int = 1,
     ) -> None:
         from gradkern.torch.native.loaded import free_function
 
@@ -118,6 +125,7 @@ class NativeKernel:
             w.BLOCK_INPUTS: len(self._schema.arguments),
             w.BLOCK_RESULTS: len(self._schema.returns),
             w.BLOCK_FLAGS: int(flags),
+            w.BLOCK_MEASURED: measured,
         }
         fields |= {w.BLOCK_ARGUMENTS + n: _kind(each.type) for n, each in enumerate(self._schema.arguments)}
         for place, word in fields.items():

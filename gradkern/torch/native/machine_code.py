@@ -130,7 +130,7 @@ def _is_defined(shim: int, handle: int) -> bool:
 @numba.njit(**_PART)
 def _describe(shim: int, handle: int, key: int, at: int, addresses: int, place: int) -> int:
     """Write a tensor's type, device, shape, strides and alignment, from `at` on; where its description ends, or -1 for
-    one without memory.
+    one without the memory of its elements. Without elements it needs none, as what cuDNN's batch norm may put aside.
     """
     if not _is_defined(shim, handle):
         return -1
@@ -152,7 +152,7 @@ def _describe(shim: int, handle: int, key: int, at: int, addresses: int, place: 
     if call(load(shim, w.GET_DATA_PTR), handle, got + 16):
         return -1
     sizes, strides, address = load(got, 0), load(got, 1), load(got, 2)
-    if address == 0:
+    if address == 0 and (call(load(shim, w.GET_NUMEL), handle, got) or load(got, 0)):
         return -1
     store(addresses, place, address)
     aligned = (address | 16) & -(address | 16)
@@ -430,11 +430,11 @@ def _answered(stack: int, block: int, record: int, addresses: int) -> bool:
 
 @numba.njit(**_PART)
 def _is_small(stack: int, block: int) -> bool:
-    """Whether the call's second tensor has fewer bytes than any that is answered, by its elements: a look at one tensor
-    in place of all. Elements have 8 bytes at most.
+    """Whether the call has fewer bytes than any that is answered, by the elements of the tensor that is measured: a
+    look at one tensor in place of all. Elements have 8 bytes at most.
     """
     shim, got = load(block, w.BLOCK_SHIM), four_words()
-    failed = call(load(shim, w.GET_NUMEL), load(stack, 1), got)
+    failed = call(load(shim, w.GET_NUMEL), load(stack, load(block, w.BLOCK_MEASURED)), got)
     return failed != 0 or load(got, 0) < load(block, w.BLOCK_LEAST) // 8
 
 

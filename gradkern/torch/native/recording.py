@@ -75,7 +75,7 @@ def of_cuda(plan: Plan, inputs: Sequence[int | tuple[int]], outputs: list[Output
     """The launches of a plan for a GPU. inputs: the place of each one's address, or its address in a tuple."""
     from gradkern.cuda.recording import BUFFER, COUNTER, Place, Recording  # needs the packages for a GPU
 
-    _require(plan)
+    _required(plan)
     recording, steps = Recording(), Steps(outputs, held=[plan])
     read: Any = tuple([each[0] if isinstance(each, tuple) else Place(each) for each in inputs])
     execution(plan)(read, tuple([Place(w.MOST_ARGUMENTS + n) for n in range(len(outputs))]), recording)  # type: ignore
@@ -106,7 +106,7 @@ def of_cpu(
     """
     from gradkern.cpu import jobs, threads
 
-    _require(plan)
+    inner = _required(plan)
     recording = threads.Recording()
     threads.state.recording = recording
     try:
@@ -118,6 +118,7 @@ def of_cpu(
     steps, cpu = Steps(outputs), torch.device("cpu")
     fixed = [array for array, place in zip(read, inputs, strict=True) if place < 0]
     steps.held += [plan, *fixed]
+    fixed += inner.constants
     where = {_address(array): place for array, place in zip(read, inputs, strict=True) if place >= 0}
     where |= {_address(array): w.MOST_ARGUMENTS + n for n, array in enumerate(written)}
     where |= {_address(each): steps.with_memory(each.nbytes, cpu) for each in recording.memory}
@@ -145,10 +146,12 @@ def of_cpu(
     return steps
 
 
-def _require(plan: Plan) -> None:
+def _required(plan: Plan) -> Any:
+    """The plan that is executed. Raises Unrepeatable."""
     plan = plan.within if isinstance(plan, Delegating) else plan
     if not (isinstance(plan, Repeatable) and plan.REPEATABLE):
         raise Unrepeatable(f"{plan.kernel} is not only launches of gradkern's own kernels")
+    return plan
 
 
 def _address(array: Any) -> int:

@@ -105,8 +105,9 @@ first, by their places among its arguments, and outputs from MOST_ARGUMENTS on.
     BLOCK_INPUTS,
     BLOCK_RESULTS,
     BLOCK_FLAGS,
+    BLOCK_MEASURED,
     BLOCK_ARGUMENTS,
-) = range(15)
+) = range(16)
 BLOCK_SIZE = BLOCK_ARGUMENTS + MOST_ARGUMENTS
 
 (
