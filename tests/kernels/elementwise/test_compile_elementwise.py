@@ -13,7 +13,7 @@ from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
 import gradkern
 from gradkern.arrays.host import NUMPY
 from gradkern.arrays.kind import View, dtype_of
-from gradkern.call import Tensor
+from gradkern.call import Call, Tensor
 from gradkern.contract.check import check
 from gradkern.contract.examples import complete
 from gradkern.contract.request import Views, request_of
@@ -72,6 +72,29 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, bool
         assert compiled.spilled == 0
         assert "ld.local" not in compiled.ptx
         assert "ld.global.v4.b32" in compiled.ptx or name.startswith("Softmax") or "sum" in spec.name
+
+
+QUOTIENTS = [("bfloat16", (64, 1)), ("float32", (1024,)), ("float64", ())]
+"""A type, and the shape of B, which is broadcast."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters(zip(QUOTIENTS, OTHERS, strict=False), product(QUOTIENTS, [*HOPPER, *OTHERS])),
+)
+def test_both_gradients_of_a_quotient_are_one_pass(kind: tuple[str, Any], capability: tuple[int, int]) -> None:
+    dtype = dtype_of(kind[0])
+    dY, B = (Tensor(dtype, each, c_strides(each, dtype.itemsize), 16) for each in ((64, 1024), kind[1]))
+    inputs, outputs = {"dY": dY, "A": dY, "B": B}, {"dA": dY, "dB": B}
+    call = Call("DivGrad", inputs, outputs, {}, {"sizes": dY.shape}, frozenset(), "cuda:0", Policy())
+    with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
+        plan = import_module("gradkern.ops.scaling.cuda.division").plan(call)
+    first, *others = device.specs
+    assert len(others) == len(plan.launches) - 1 <= 1  # the second adds up parts
+    for spec in device.specs:
+        assert (made_of(spec).spilled, "ld.local" in made_of(spec).ptx) == (0, False)
+    assert made_of(first).ptx.count("ld.global.v4.b32") >= 8
+    assert "st.global.v4.b32" in made_of(first).ptx
 
 
 @pytest.mark.parametrize(

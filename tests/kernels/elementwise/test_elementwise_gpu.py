@@ -75,6 +75,32 @@ def test_rows_at_a_distance_are_read_where_they_are(name: str) -> None:
                 assert_close(name, key, back(each), expected[key])
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("sizes", "a", "b"),
+    [
+        ((3000, 1024), (3000, 1024), (3000, 1)),
+        ((3000, 1024), (3000, 1024), (1024,)),
+        ((3000, 1024), (3000, 1024), ()),
+        ((999, 77), (77,), (999, 77)),
+        ((8, 64, 28, 28), (64, 1, 1), (8, 64, 28, 28)),
+        ((64, 65, 24), (65, 1), (64, 1, 24)),
+    ],
+)
+def test_both_gradients_of_a_quotient(dtype: str, sizes: Any, a: Any, b: Any) -> None:
+    random = np.random.default_rng(0)
+    dY, A, B = random.standard_normal(sizes), random.standard_normal(a), random.uniform(0.5, 2, b)
+    inputs = {name: np.asarray(each).astype(dtype) for name, each in (("dY", dY), ("A", A), ("B", B))}
+    expected, of_terms = reference("DivGrad", inputs), terms("DivGrad", inputs)
+    tensors = {name: there(each) for name, each in inputs.items()}
+    found = run_any("DivGrad", **tensors, outputs=["dA", "dB"])._asdict()
+    for name, each in found.items():
+        assert_close("DivGrad", name, back(each), expected[name], of_terms[name])
+    for _ in range(20):
+        for name, each in run_any("DivGrad", **tensors, outputs=["dA", "dB"])._asdict().items():
+            np.testing.assert_array_equal(bits(back(each)), bits(back(found[name])))
+
+
 def test_a_norm_of_many_arrays_and_products_of_each() -> None:
     random = np.random.default_rng(0)
     sizes = [(1000, 1003), (17,), (0, 3), (), *[(n + 1,) for n in range(70)]]

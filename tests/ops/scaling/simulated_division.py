@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.held import hold
+from helpers.held import Held, hold
 from helpers.reference import reference
 from helpers.simulate_elementwise import simulate
 from helpers.terms import terms
@@ -24,16 +24,23 @@ SHAPES: list[tuple[Any, Any, Any]] = [  # of the quotient, of A, of B
     ((2, 3, 4, 5), (2, 3, 4, 5), (1, 3, 1, 1)),
     ((4, 3, 2, 5), (4, 1, 2, 1), (3, 1, 5)),
     ((130,), (1,), (130,)),
+    ((5, 32), (5, 32), (32,)),  # vectors, from here on
+    ((9, 32), (9, 1), (9, 32)),
+    ((3, 4, 16), (4, 1), (3, 4, 16)),
+    ((300, 32), (32,), (300, 1)),
     ((1, 3, 1), (1, 1), (1, 3, 1)),
 ]
 
 
-def check(sizes: Any, a: Any, of_b: Any, dtype: str, spread: int = 0, **named: Any) -> None:
+def check(sizes: Any, a: Any, of_b: Any, dtype: str, spread: int = 0, axes: Any = None, **named: Any) -> None:
+    """axes: of all arrays of four dimensions, in the order of memory."""
     dY, A, B = RANDOM.standard_normal(sizes), RANDOM.standard_normal(a), RANDOM.uniform(0.5, 2, of_b)
     given = {"dY": dY.astype(dtype), "A": np.asarray(A).astype(dtype), "B": np.asarray(B).astype(dtype)}
     expected, of = reference("DivGrad", given), terms("DivGrad", given)
-    held = {name: hold(each, spread=spread if name == "dY" else 0) for name, each in given.items()}
-    for name, found in simulate("DivGrad", held, None, **named).items():
+    order = {name: axes if each.ndim == 4 else None for name, each in given.items()}
+    held = {name: hold(each, spread=spread * (name == "dY"), axes=order[name]) for name, each in given.items()}
+    into = {f"d{name}": Held(given[name].shape, dtype, axes=order[name]) for name in "AB"} if axes else {}
+    for name, found in simulate("DivGrad", held, None, into, **named).items():
         assert_close("DivGrad", name, found, expected[name], of[name])
 
 
@@ -47,3 +54,8 @@ def test_arrays_broadcast_along_any_axes(shapes: tuple[Any, Any, Any]) -> None:
 def test_every_type_and_rows_at_a_distance(dtype: str, spread: int) -> None:
     check((7, 65), (7, 65), (65,), dtype, spread)
     check((7, 65), (7, 65), (), dtype, spread, outputs=["dB"])
+
+
+@pytest.mark.parametrize("of_b", [(8, 1, 1), (1, 8, 1, 1), (2, 8, 5, 3)])
+def test_channels_last_in_memory(of_b: Any) -> None:
+    check((2, 8, 5, 3), (2, 8, 5, 3) if len(of_b) < 4 or of_b[0] == 1 else (2, 8, 1, 1), of_b, b, axes=(0, 2, 3, 1))

@@ -1,4 +1,5 @@
-"""The gradients of a quotient on a GPU: the element-wise block, or a sum for each result where an array is broadcast.
+"""The gradients of a quotient on a GPU: the element-wise block, or sums along what A or B was broadcast over, in one
+pass with the gradient of the other one where that has the shape of the quotient.
 
 Sums are float64, in an order that shapes and strides alone determine.
 """
@@ -8,93 +9,128 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from gradkern.call import Call, Refusal
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.numbers_plan import NumbersPlan
-from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
+from gradkern.cuda.rows import EmptyPlan, device_of
+from gradkern.kernels.elementwise.config import widest_vector
 from gradkern.kernels.elementwise.plan import elementwise_plan
 from gradkern.kernels.rows.problem import RowsAxis, merged
 from gradkern.ops.scaling.cuda.division_kernel import ARGUMENTS, AXES, SUM_ARGUMENTS, DivisionConfig
-from gradkern.strides import c_strides
+from gradkern.strides import is_aligned, is_dense, memory_order
 
 __all__ = ["plan"]
 
 _KERNELS = "gradkern.ops.scaling.cuda.division_kernel:"
 _THREADS, _BLOCKS = 256, 8  # of a block; of a multiprocessor, at most, where sums are cut into parts
-_LEAST = 32  # elements that a thread adds, where it can have so many
+_IN_FLIGHT, _LEAST = 4, 16  # vectors of a thread in flight; that it adds, where it can have so many
+_BESIDE = 32  # threads along the last axis, where each has a sum
+_VECTOR = 16  # bytes
 
 
 def plan(call: Call) -> LaunchesPlan | LaunchPlan | NumbersPlan | EmptyPlan:
-    sizes, device = call.axes["sizes"], device_of(call)
-    if call.inputs["A"].shape == call.inputs["B"].shape == sizes:
+    sizes, device, inputs = call.axes["sizes"], device_of(call), call.inputs
+    if inputs["A"].shape == inputs["B"].shape == sizes:
         return elementwise_plan(call, f"{_KERNELS}build")
     if 0 in sizes:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
-    axes = merged([each for each in _axes(call) if each.size > 1])
+    for name, each in (*inputs.items(), *call.outputs.items()):
+        if not is_aligned(each):
+            raise Refusal(f"{name}: an element's address is no multiple of its size; pass a contiguous copy")
+    order = memory_order(inputs["dY"])
+    axes = merged([each for each in _axes(call, order) if each.size > 1])
     if len(axes) > AXES:
         raise Refusal(f"dY, A, B: {len(axes)} dimensions that are not merged are more than the {AXES} of its kernel")
     axes = [*[RowsAxis(1, (0,) * 5)] * (AXES - len(axes)), *axes]
-    made = [_step(call, name, axes, device) for name in call.outputs]
-    inputs, steps = range(len(call.inputs)), list[tuple[Launch, tuple[int, ...]]]()
-    scratch = len(inputs) + len(made)  # its place, behind those of the outputs
-    for output, (parts, total, _, _) in enumerate(made, len(inputs)):
-        steps.append((parts, (*inputs, output if total is None else scratch)))
-        if total is not None:
-            steps.append((total, (scratch, output)))
+    whole = [name for name in call.outputs if inputs[name[1:]].shape == sizes]
+    summed = [name for name in call.outputs if name not in whole or len(call.outputs) == 1]
+    made = [_step(call, name, whole if len(call.outputs) > 1 else [], axes, order, device) for name in summed]
+    names = [*inputs, *call.outputs, "parts"]
+    steps = [(launch, tuple(map(names.index, places))) for launches, _, _ in made for launch, places in launches]
     launches, places = zip(*steps, strict=True)
-    names, memory = ", ".join(name for _, _, name, _ in made), max(each[3] for each in made)
-    return LaunchesPlan(names, memory, launches, places, (0,) if memory else (), device)
+    scratch = max(each for *_, each in made)
+    name = ", ".join(name for _, name, _ in made)
+    return LaunchesPlan(name, scratch, launches, places, (0,) if scratch else (), device)
 
 
-def _axes(call: Call) -> list[RowsAxis]:
-    """With the strides of dY, A and B, and of dA and dB in C order; 0 where an array is broadcast."""
+def _axes(call: Call, order: Sequence[int]) -> list[RowsAxis]:
+    """With the strides of dY, A and B, and of dA and dB; 0 where an array is broadcast, or not wanted."""
     sizes, rank = call.axes["sizes"], len(call.axes["sizes"])
 
-    def along(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
-        found = [stride if size > 1 else 0 for size, stride in zip(shape, strides, strict=True)]
-        return [0] * (rank - len(shape)) + found
+    def along(tensor: Tensor | None) -> list[int]:
+        found = zip(tensor.shape, tensor.strides, strict=True) if tensor else ()
+        strides = [stride if size > 1 else 0 for size, stride in found]
+        return [0] * (rank - len(strides)) + strides
 
-    arrays = [along(each.shape, each.strides) for each in call.inputs.values()]
-    arrays += [along(call.inputs[name].shape, c_strides(call.inputs[name].shape, 1)) for name in ("A", "B")]
-    return [RowsAxis(size, tuple(each[n] for each in arrays)) for n, size in enumerate(sizes)]
+    arrays = [along(each) for each in (*call.inputs.values(), call.outputs.get("dA"), call.outputs.get("dB"))]
+    return [RowsAxis(sizes[n], tuple(each[n] for each in arrays)) for n in order]
 
 
-def _step(call: Call, name: str, axes: list[RowsAxis], device: Device) -> tuple[Launch, Launch | None, str, int]:
-    """The launches of a result, the name of its kernel, and bytes of scratch memory."""
-    output, of_B = call.outputs[name], name == "dB"
-    require_flat(name, output)
+def _step(
+    call: Call, name: str, whole: Sequence[str], axes: list[RowsAxis], order: Sequence[int], device: Device
+) -> tuple[list[tuple[Launch, tuple[str, ...]]], str, int]:
+    """The launches of a sum, each with the names of its addresses, the name of its kernel, and bytes of scratch memory.
+    whole: the other result, if the same launch writes it.
+    """
+    output, of_B, rank = call.outputs[name], name == "dB", len(order)
+    missing = rank - len(output.shape)
+    if not is_dense(
+        output._replace(shape=(1,) * missing + output.shape, strides=(0,) * missing + output.strides), order
+    ):
+        raise Refusal(f"{name}: its elements are not adjacent in the memory order of dY; pass a contiguous array")
+    X, other = ("B", "A") if of_B else ("A", "B")
+    places = {"dY": 0, "X": 1 + of_B, "other": 2 - of_B, "written": 4 - of_B}  # among the strides
     kept = tuple(axis.strides[3 + of_B] != 0 for axis in axes)
-    count = output.size
-    reduced = prod(axis.size for axis in axes) // count
-    widest = 1 << max(0, (reduced if not kept[-1] else count) - 1).bit_length()
-    beside = min(_THREADS, widest)  # threads along the innermost axis
-    lanes = beside if not kept[-1] else _THREADS // beside
-    lanes = min(lanes, 1 << (reduced - 1).bit_length())
+    last, item, kind = axes[-1], output.dtype.itemsize, output.dtype.name
+    spread = last.strides[places["other"]] == 0
+    vectors = [("dY", call.inputs["dY"]), *[("written", call.outputs[each]) for each in whole]]
+    vectors += [("X", call.inputs[X]), ("X", output)] * kept[-1] + [("other", call.inputs[other])] * (not spread)
+    width = 1
+    if all(last.strides[places[each]] == item for each, _ in vectors):
+        bounds = [
+            (kind, tensor.alignment, axis.strides[places[each]]) for each, tensor in vectors for axis in axes[:-1]
+        ]
+        width = min(_VECTOR // item, widest_vector(bounds, last.size))
+    count = output.size // (width if kept[-1] else 1)
+    reduced = prod(axis.size for axis in axes) // width // count
+    most = 1 << (reduced - 1).bit_length()
+    if kept[-1]:
+        beside = min(_BESIDE if reduced > 1 else _THREADS, 1 << (count - 1).bit_length())
+        lanes = min(max(1, _THREADS // beside), most)
+    else:
+        lanes = min(_THREADS, max(1, most // _IN_FLIGHT))
     tiles = -(-count // (_THREADS // lanes))
     parts = max(1, min(-(-reduced // (lanes * _LEAST)), _BLOCKS * device.processors // tiles))
     span = -(-reduced // parts)
     if max(count, reduced, tiles * parts) >= 1 << 31:
         raise Refusal(f"{name}: {count} sums of {reduced} elements are more than its kernel counts")
-    native = device.capability >= (8, 0)
+    native, in_flight = device.capability >= (8, 0), 1 if reduced == 1 else _IN_FLIGHT
     config = DivisionConfig(
-        output.dtype.name, of_B, kept, lanes, parts == 1, native, _THREADS, 1 if reduced == 1 else 4
+        kind, of_B, bool(whole), width, spread, kept, lanes, parts == 1, native, _THREADS, in_flight
     )
-    words = kernel_name("div_grad", name, output.dtype.name, config.name)
+    words = kernel_name("div_grad", name, *whole, kind, config.name)
     kernel = kernel_of(device, f"{_KERNELS}build_parts", config, name=words, arguments=len(ARGUMENTS), threads=_THREADS)
     numbers = {"count": count, "reduced": reduced, "span": span, "tiles": tiles}
     for n, axis in enumerate(axes):
-        numbers[f"size_{n}"] = axis.size
-        numbers |= {f"{each}_stride_{n}": axis.strides[m] for m, each in enumerate(("dY", "A", "B"))}
-    arguments = named(ARGUMENTS, numbers, ("dY", "A", "B", "result"))
-    launch, total = Launch(kernel, tiles * parts, _THREADS, *arguments), None
+        step = width if n == AXES - 1 else 1
+        numbers[f"size_{n}"] = axis.size // step
+        numbers |= {f"{each}_stride_{n}": axis.strides[place] * step for each, place in places.items()}
+    given = {"dY": "dY", "X": X, "other": other, "result": name if parts == 1 else "parts"}
+    given |= dict(zip(("written",), whole, strict=False))
+    launches = [
+        (Launch(kernel, tiles * parts, _THREADS, *named(ARGUMENTS, numbers, list(given))), tuple(given.values()))
+    ]
     if parts > 1:
+        across = min(_BESIDE, 1 << (output.size - 1).bit_length())
+        lanes = max(1, min(_THREADS // across, 1 << (parts - 1).bit_length()))
         kernel = kernel_of(
-            device, f"{_KERNELS}build_sum", output.dtype.name, _THREADS, native,
-            name=kernel_name("div_grad_sum", output.dtype.name), arguments=len(SUM_ARGUMENTS), threads=_THREADS,
+            device, f"{_KERNELS}build_sum", kind, lanes, _THREADS, native,
+            name=kernel_name("div_grad_sum", kind, f"{lanes}_lanes"), arguments=len(SUM_ARGUMENTS), threads=_THREADS,
         )  # fmt: skip
-        given = named(SUM_ARGUMENTS, {"count": count, "number": parts}, ("parts", "result"))
-        total = Launch(kernel, -(-count // _THREADS), _THREADS, *given)
-    return launch, total, words, 8 * count * parts if parts > 1 else 0
+        arguments = named(SUM_ARGUMENTS, {"count": output.size, "number": parts}, ("parts", "result"))
+        grid = -(-output.size // (_THREADS // lanes))
+        launches.append((Launch(kernel, grid, _THREADS, *arguments), ("parts", name)))
+    return launches, words, 8 * output.size * parts if parts > 1 else 0

@@ -19,22 +19,36 @@ from gradkern.kernels.elementwise.kernel import elementwise_kernel
 __all__ = ["ARGUMENTS", "AXES", "SUM_ARGUMENTS", "DivisionConfig", "build", "build_parts", "build_sum"]
 
 AXES = 4
-ARGUMENTS = (  # strides are in bytes
-    *("dY", "A", "B", "result", "count", "reduced", "span", "tiles"),
-    *(f"{kind}_{n}" for kind in ("size", "dY_stride", "A_stride", "B_stride") for n in range(AXES)),
+ARGUMENTS = (  # strides are in bytes; along the last axis all is counted in vectors
+    *("dY", "X", "other", "result", "written", "count", "reduced", "span", "tiles"),
+    *(
+        f"{kind}_{n}"
+        for kind in ("size", "dY_stride", "X_stride", "other_stride", "written_stride")
+        for n in range(AXES)
+    ),
 )
 SUM_ARGUMENTS = ("parts", "result", "count", "number")
 
 
 @dataclass(frozen=True, slots=True)
 class DivisionConfig:
-    """of_B: the gradient of B, else of A; kept: whether the result has each axis; lanes: threads of a block along what
-    is added up, the others have a result each; direct: a block's sum is the result, of type `dtype`; in_flight:
-    elements that a thread has loaded before it uses the first.
+    """Of the gradient of X, which is A or B, and perhaps that of the other one, where it is of the shape of dY.
+
+    of_B       X is B
+    writes     the other one's gradient, too
+    width      elements of a vector
+    spread     all elements of a vector are divided by one element of the other array, or it by them
+    kept       whether X has each axis
+    lanes      threads of a block along what is added up; the others have a sum each, or one for each of a vector
+    direct     a block's sum is the result, of type `dtype`
+    in_flight  vectors that a thread has loaded before it uses the first
     """
 
     dtype: str
     of_B: bool
+    writes: bool
+    width: int
+    spread: bool
     kept: tuple[bool, ...]
     lanes: int
     direct: bool
@@ -45,7 +59,12 @@ class DivisionConfig:
     @property
     def name(self) -> str:
         kept = "".join("k" if each else "r" for each in self.kept)
-        return f"sums_{kept}_{self.threads // self.lanes}x{self.lanes}"
+        return f"sums_{kept}_{self.threads // self.lanes}x{self.lanes}x{self.width}"
+
+    @property
+    def sums(self) -> int:
+        """Of a thread."""
+        return self.width if self.kept[-1] else 1
 
 
 def build(types: ElementwiseTypes, config: ElementwiseConfig) -> Callable[..., None]:
@@ -88,26 +107,49 @@ def _place(taken: tuple[bool, ...]) -> Callable[..., Any]:
     return place
 
 
+def _over_lanes(lanes: int, threads: int, sums: int) -> Callable[..., None]:
+    """A device function of each thread's sums, its lane and what it is across: the first lane has those of all."""
+    LANES, ACROSS, THREADS, SUMS, HELD = lanes, threads // lanes, threads, sums, threads * sums
+
+    @device_function
+    def over_lanes(totals: Any, lane: int, across: int) -> None:
+        if LANES > 1:
+            shared = cuda.shared.array(HELD, float64)
+            for e in range(SUMS):
+                shared[e * THREADS + lane * ACROSS + across] = totals[e]
+            half = LANES // 2
+            while half > 0:
+                wait_for_block()
+                if lane < half:
+                    for e in range(SUMS):
+                        totals[e] += shared[e * THREADS + (lane + half) * ACROSS + across]
+                        shared[e * THREADS + lane * ACROSS + across] = totals[e]
+                half //= 2
+
+    return over_lanes
+
+
 def build_parts(config: DivisionConfig) -> Callable[..., None]:
-    """The kernel of the results' parts: float64 for each block of `span` elements along what is added up."""
-    DTYPE, LANES, ACROSS, OF_B, DIRECT = (
-        config.dtype,
-        config.lanes,
-        config.threads // config.lanes,
-        config.of_B,
-        config.direct,
-    )
-    THREADS, BESIDE, FLIGHT = config.threads, config.kept[-1], config.in_flight
+    """The kernel of X's gradient: float64 parts of its sums, for each block of `span` vectors that are added."""
+    DTYPE, LANES, THREADS, WIDTH = config.dtype, config.lanes, config.threads, config.width
+    OF_B, WRITES, SPREAD, DIRECT, BESIDE = config.of_B, config.writes, config.spread, config.direct, config.kept[-1]
+    ACROSS, FLIGHT, SUMS = THREADS // LANES, config.in_flight, config.sums
     FLOAT = float64 if DTYPE == "float64" else float32
-    WIDE, ITEM = (FLOAT, ITEMSIZE[DTYPE]) if DIRECT else (float64, 8)
-    load = i.loader("global", DTYPE, 1)
-    store = i.storer("global", DTYPE if DIRECT else "float64", 1, config.native_bfloat16)
+    ITEM, OTHER = ITEMSIZE[DTYPE], 1 if SPREAD else WIDTH
+    WIDE, RESULT = (FLOAT, SUMS * ITEM) if DIRECT else (float64, SUMS * 8)
+    WORDS, OTHER_WORDS = max(1, WIDTH * ITEM // 4), max(1, OTHER * ITEM // 4)
+    HELD, OTHER_HELD = FLIGHT * WORDS, FLIGHT * OTHER_WORDS
+    load, unpack = i.word_loader("global", WIDTH * ITEM), i.unpacker(DTYPE, WIDTH)
+    load_other, unpack_other = i.word_loader("global", OTHER * ITEM), i.unpacker(DTYPE, OTHER)
+    load_X, store = i.loader("global", DTYPE, SUMS), i.storer("global", DTYPE, WIDTH, config.native_bfloat16)
+    store_sums = i.storer("global", DTYPE if DIRECT else "float64", SUMS, config.native_bfloat16)
+    over_lanes = _over_lanes(LANES, THREADS, SUMS)
     kept, reduced_place = _place(config.kept), _place(tuple(not each for each in config.kept))
 
     def kernel(
-        dY: int, A: int, B: int, result: int, count: int, reduced: int, span: int, tiles: int,
-        s0: int, s1: int, s2: int, s3: int, y0: int, y1: int, y2: int, y3: int,
-        a0: int, a1: int, a2: int, a3: int, b0: int, b1: int, b2: int, b3: int,
+        dY: int, X: int, other: int, result: int, written: int, count: int, reduced: int, span: int, tiles: int,
+        s0: int, s1: int, s2: int, s3: int, y0: int, y1: int, y2: int, y3: int, x0: int, x1: int, x2: int, x3: int,
+        o0: int, o1: int, o2: int, o3: int, w0: int, w1: int, w2: int, w3: int,
     ) -> None:  # fmt: skip
         thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
         part = i.quotient(block, int32(tiles))
@@ -116,63 +158,67 @@ def build_parts(config: DivisionConfig) -> Callable[..., None]:
         else:
             lane, across = thread % LANES, thread // LANES
         k = (block - part * int32(tiles)) * ACROSS + across
-        one = cuda.local.array(1, FLOAT)
-        d, a, b = cuda.local.array(FLIGHT, FLOAT), cuda.local.array(FLIGHT, FLOAT), cuda.local.array(FLIGHT, FLOAT)
-        total = float64(0)
+        words, other_words = cuda.local.array(HELD, int32), cuda.local.array(OTHER_HELD, int32)
+        x, d, gradient = cuda.local.array(SUMS, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
+        o, totals = cuda.local.array(OTHER, FLOAT), cuda.local.array(SUMS, float64)
+        for e in range(SUMS):
+            totals[e] = float64(0)
         if k < count:
+            load_X(x, X + kept(k, s1, s2, s3, x0, x1, x2, x3))
             to_y = dY + kept(k, s1, s2, s3, y0, y1, y2, y3)
-            to_a = A + kept(k, s1, s2, s3, a0, a1, a2, a3)
-            to_b = B + kept(k, s1, s2, s3, b0, b1, b2, b3)
+            to_other = other + kept(k, s1, s2, s3, o0, o1, o2, o3)
+            to_written = written + kept(k, s1, s2, s3, w0, w1, w2, w3)
             r, last = int64(part) * span + lane, min((int64(part) + 1) * span, reduced)
             while r < last:
                 for j in range(FLIGHT):
                     n = int32(min(r + j * LANES, last - 1))
-                    load(one, to_y + reduced_place(n, s1, s2, s3, y0, y1, y2, y3))
-                    d[j] = one[0]
-                    load(one, to_b + reduced_place(n, s1, s2, s3, b0, b1, b2, b3))
-                    b[j] = one[0]
-                    if OF_B:
-                        load(one, to_a + reduced_place(n, s1, s2, s3, a0, a1, a2, a3))
-                        a[j] = one[0]
+                    load(words, j * WORDS, to_y + reduced_place(n, s1, s2, s3, y0, y1, y2, y3))
+                    load_other(other_words, j * OTHER_WORDS, to_other + reduced_place(n, s1, s2, s3, o0, o1, o2, o3))
                 for j in range(FLIGHT):
                     if r + j * LANES < last:
-                        value = d[j] / b[j]
-                        if OF_B:
-                            value = -(value * (a[j] / b[j]))
-                        total += value
+                        unpack(d, words, j * WORDS)
+                        unpack_other(o, other_words, j * OTHER_WORDS)
+                        for e in range(WIDTH):
+                            of_x, of_other = x[e if BESIDE else 0], o[0 if SPREAD else e]
+                            a, b = (of_other, of_x) if OF_B else (of_x, of_other)
+                            q = d[e] / b
+                            opposite = -(q * (a / b))
+                            gradient[e] = q if OF_B else opposite
+                            totals[e if BESIDE else 0] += opposite if OF_B else q
+                        if WRITES:
+                            n = int32(r + j * LANES)
+                            store(to_written + reduced_place(n, s1, s2, s3, w0, w1, w2, w3), gradient)
                 r += FLIGHT * LANES
-        if LANES > 1:
-            shared = cuda.shared.array(THREADS, float64)
-            shared[lane * ACROSS + across] = total
-            half = LANES // 2
-            while half > 0:
-                wait_for_block()
-                if lane < half:
-                    shared[lane * ACROSS + across] += shared[(lane + half) * ACROSS + across]
-                half //= 2
-            total = shared[across]
+        over_lanes(totals, lane, across)
         if lane == 0 and k < count:
-            found = cuda.local.array(1, WIDE)
-            found[0] = WIDE(total)
-            store(result + (int64(part) * count + k) * ITEM, found)
+            found = cuda.local.array(SUMS, WIDE)
+            for e in range(SUMS):
+                found[e] = WIDE(totals[e])
+            store_sums(result + (int64(part) * count + k) * RESULT, found)
 
     return kernel
 
 
-def build_sum(dtype: str, threads: int, native_bfloat16: bool) -> Callable[..., None]:
-    """The kernel that adds up `number` parts of each of `count` results."""
-    THREADS, FLOAT, ITEM = threads, float64 if dtype == "float64" else float32, ITEMSIZE[dtype]
+def build_sum(dtype: str, lanes: int, threads: int, native_bfloat16: bool) -> Callable[..., None]:
+    """The kernel that adds up `number` parts of each of `count` results, `lanes` threads for each."""
+    LANES, ACROSS = lanes, threads // lanes
+    FLOAT, ITEM = float64 if dtype == "float64" else float32, ITEMSIZE[dtype]
     load, store = i.loader("global", "float64", 1), i.storer("global", dtype, 1, native_bfloat16)
+    over_lanes = _over_lanes(lanes, threads, 1)
 
     def kernel(parts: int, result: int, count: int, number: int) -> None:
-        k = int64(cuda.blockIdx.x) * THREADS + int32(cuda.threadIdx.x)
-        part, one = cuda.local.array(1, float64), cuda.local.array(1, FLOAT)
+        thread = int32(cuda.threadIdx.x)
+        lane, across = thread // ACROSS, thread % ACROSS
+        k = int64(cuda.blockIdx.x) * ACROSS + across
+        part, totals, one = cuda.local.array(1, float64), cuda.local.array(1, float64), cuda.local.array(1, FLOAT)
+        totals[0] = float64(0)
         if k < count:
-            total = float64(0)
-            for n in range(number):
+            for n in range(lane, number, LANES):
                 load(part, parts + (n * count + k) * 8)
-                total += part[0]
-            one[0] = FLOAT(total)
+                totals[0] += part[0]
+        over_lanes(totals, lane, across)
+        if lane == 0 and k < count:
+            one[0] = FLOAT(totals[0])
             store(result + k * ITEM, one)
 
     return kernel
