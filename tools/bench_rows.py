@@ -22,9 +22,14 @@ def most_measured_type(rows: Sequence[Row]) -> str:
 
 
 def size_of(row: Row) -> str:
-    """Rows×columns, or the sizes of the data; with the order in memory where it is not the usual one."""
+    """Rows×columns, or the sizes of the data; with the order in memory where it is not the usual one. Where an
+    operator has other axes, each with its name.
+    """
     axes = row["axes"]
-    names = ("rows", "columns") if "columns" in axes else ("sizes",) if "sizes" in axes else ("N", "C", "spatial")
+    short = (("rows", "columns"), ("sizes",), ("N", "C", "spatial"))
+    names = next((each for each in short if set(each) <= set(axes)), None)
+    if names is None:
+        return str(row["size"]).replace("x", "×")
     sizes: list[int] = []
     for name in names:
         sizes += axes[name] if isinstance(axes[name], list) else [axes[name]]

@@ -27,7 +27,7 @@ from conv_tables import conv
 from distributed_tables import distributed
 from markdown_table import table
 from ort_operators import onnx_operators
-from result_tables import RESULTS, cold, cpu, digits, forward, gains, h100, h200, overrides, train
+from result_tables import RESULTS, cold, cpu, digits, forward, gains, h100, h200, others, overrides, train
 from sweep_tables import sweep
 
 import gradkern
@@ -168,6 +168,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "tools/results/README.md": {"summary": summary},
     "tools/results/training.md": {"train": train},
     "tools/results/norms.md": {"h200": h200, "h100": h100, "forward": forward},
+    "tools/results/other-operators.md": {"others": others},
     "tools/results/random-sizes.md": {"sweep": sweep},
     "tools/results/convolutions.md": {"conv": conv},
     "tools/results/several-gpus.md": {"distributed": distributed},

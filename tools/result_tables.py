@@ -15,7 +15,7 @@ from override_table import shown
 
 import gradkern
 
-__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gains", "gpu_origin", "h100", "h200", "overrides", "train"]
+__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gains", "gpu_origin", "h100", "h200", "others", "overrides", "train"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
@@ -155,6 +155,11 @@ def h100() -> str:
 def forward() -> str:
     """The same of forward passes."""
     return _on_gpu("forward.json")
+
+
+def others() -> str:
+    """The same of losses, group norms, pools, gathers and element-wise operators."""
+    return _on_gpu("others.json")
 
 
 def _on_gpu(file: str) -> str:
