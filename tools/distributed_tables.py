@@ -48,18 +48,26 @@ def simulated(found: Mapping[str, Any], size: int) -> dict[str, float]:
 
 
 def distributed() -> str:
-    """Synchronised batch norm, layer by layer and in ResNet-50's step, for the results pages."""
-    found = json.loads((RESULTS / "distributed.json").read_text())
-    parts = [_layers(found), _resnet(found), _origin(found["machine"])]
+    """Synchronised batch norm, layer by layer and in ResNet-50's step, and models, for the results pages."""
+    found, models = (json.loads((RESULTS / file).read_text()) for file in ("distributed.json", _MODELS))
+    parts = [
+        _layers(found),
+        _resnet(found),
+        _origin(found, "distributed.json"),
+        _models(models),
+        _origin(models, _MODELS),
+    ]
     return "\n\n".join(parts)
 
 
-def _origin(machine: Mapping[str, Any]) -> str:
-    gpus = f"{machine['gpus']} {machine['gpu']}, driver {machine['driver']}"
-    return (
-        f"Measured {machine['date']} on {gpus}, torch {machine['packages']['torch']}; "
-        "[`distributed.json`](distributed.json) has the command."
-    )
+_MODELS = "distributed_models.json"
+
+
+def _origin(found: Found, file: str) -> str:
+    machine = found["machine"]
+    gpus = f"{found['size']} {machine['gpu']}, driver {machine['driver']}"
+    torch = machine["packages"]["torch"]
+    return f"Measured {machine['date']} on {gpus}, torch {torch}; [`{file}`]({file}) has the command."
 
 
 def printed(found: Found) -> str:

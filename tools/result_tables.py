@@ -15,7 +15,20 @@ from override_table import shown
 
 import gradkern
 
-__all__ = ["RESULTS", "cold", "cpu", "digits", "forward", "gains", "gpu_origin", "h100", "h200", "others", "overrides", "train"]
+__all__ = [
+    "RESULTS",
+    "cold",
+    "cpu",
+    "digits",
+    "forward",
+    "gains",
+    "gpu_origin",
+    "h100",
+    "h200",
+    "others",
+    "overrides",
+    "train",
+]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
