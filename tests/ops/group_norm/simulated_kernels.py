@@ -217,6 +217,39 @@ def test_single_outputs_and_missing_parameters(way: str, layout: str, monkeypatc
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("skip", "biased", "dtype"), [("elements", False, d), ("elements", True, b), ("channels", True, f)]
+)
+def test_the_norm_is_of_the_rounded_sum_with_skip_and_bias(
+    way: str, layout: str, dtype: str, skip: str, biased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = ["Y", "S", "mean", "inv_std"]
+    for shape, wanted, in_place in [
+        *(((2, 12, 5, 8), wanted, "") for wanted in (everything, ["Y"], ["S"])),
+        ((1, 12, 7, 7), everything, "X"),
+    ]:
+        random, arithmetic = np.random.default_rng(0), d if dtype == d else f
+        inputs = {"X": (random.standard_normal(shape) + 3).astype(dtype)}
+        inputs |= {name: random.standard_normal(shape[1]).astype(arithmetic) for name in ("gamma", "beta")}
+        inputs["skip"] = (random.standard_normal(shape if skip == "elements" else shape[:2]) + 30).astype(dtype)
+        if biased:
+            inputs["bias"] = random.standard_normal(shape[1]).astype(dtype)
+        attributes = {"groups": 3, "activation": 1, "channels_last": 0, "epsilon": 1e-5}
+        expected = reference("SkipGroupNorm", inputs, attributes)
+        outputs = {n: np.zeros(expected[n].shape, dtype if n in ("Y", "S") else arithmetic) for n in wanted}
+        if in_place:  # the first of the outputs is over X
+            outputs = dict(sorted(outputs.items(), key=lambda each: each[0] != "S"))
+        found = run("SkipGroupNorm", inputs, outputs, attributes, layout, monkeypatch, in_place=in_place)
+        for name, each in found.items():
+            assert_close("SkipGroupNorm", name, each, expected[name])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_output_may_be_written_over_the_input(way: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_output((48, 8, 3, 8), 2, f, layout, monkeypatch, in_place="X")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("in_place", ["dY", "X", "residual_grad"])
 def test_in_place(way: str, layout: str, in_place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_gradient((2, 8, 3, 8), 2, f, layout, monkeypatch, more=("residual_grad",), in_place=in_place)

@@ -25,7 +25,11 @@ SHAPES = [((32, 320, 64, 64), 32), ((8, 512, 128, 128), 32), ((16, 24, 7, 7), 24
 KINDS: list[Kind] = [
     (operator, dtype, order, shape, groups, activation)
     for operator, dtype, order, (shape, groups), activation in product(
-        ("GroupNormGrad", "GroupNormalization"), (b, h, f, d), ("C", "channels_last"), SHAPES, ("silu", "gelu", "none")
+        ("GroupNormGrad", "GroupNormalization", "SkipGroupNorm"),
+        (b, h, f, d),
+        ("C", "channels_last"),
+        SHAPES,
+        ("silu", "gelu", "none"),
     )
 ]
 
@@ -54,6 +58,10 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: Kind, capability: tu
         outputs = {"dX": data(), "dgamma": flat(shape[1]), "dbeta": flat(shape[1])}
     else:
         inputs, outputs = {"X": data(), "scale": flat(shape[1]), "bias": flat(shape[1])}, {"Y": data(), **statistics}
+    if operator == "SkipGroupNorm":
+        inputs = {"X": data(), "gamma": flat(shape[1]), "beta": flat(shape[1]), "skip": data()}
+        inputs["bias"] = Tensor(np.dtype(dtype), (shape[1],), (np.dtype(dtype).itemsize,), 16)
+        outputs["S"] = data()
     attributes = {"groups": groups, "activation": activation, "activation_alpha": 0.01, "epsilon": 1e-5}
     axes = {"N": shape[0], "C": shape[1], "spatial": shape[2:], "G": groups}
     call = Call(operator, inputs, outputs, attributes, axes, frozenset(), "cuda:0", Policy())

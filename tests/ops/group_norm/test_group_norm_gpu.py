@@ -89,6 +89,54 @@ def test_every_activation_with_numbers_of_samples_and_a_residual(activation: str
         check((2, 64, 12, 12), 8, dtype, last, activation, parameter, sample=True, residual=True)
 
 
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("dtype", [b, h, f, d])
+@pytest.mark.parametrize("shape", [(2, 320, 32, 32), (3, 24, 7, 9), (2, 512, 64, 64), (1, 32, 64, 64, 64), (9, 256)])
+def test_the_norm_is_of_the_rounded_sum_with_skip_and_bias(shape: tuple[int, ...], dtype: str, last: int) -> None:
+    random, (N, C), wide = np.random.default_rng(0), shape[:2], d if dtype == d else f
+
+    def data() -> np.ndarray:
+        drawn = (random.standard_normal(shape, np.float32) + 1).astype(dtype)
+        return np.ascontiguousarray(np.moveaxis(drawn, 1, -1)) if last else drawn
+
+    whole = {
+        "X": data(),
+        "gamma": random.standard_normal(C).astype(wide),
+        "beta": random.standard_normal(C).astype(wide),
+    }
+    skips = data(), random.standard_normal((N, C)).astype(dtype)
+    for skip, biased, over in (
+        (skips[0], True, ""),
+        (skips[0], False, "S"),
+        (skips[1], True, "S"),
+        (skips[1], False, "Y"),
+    ):
+        inputs = {**whole, "skip": skip}
+        if biased:
+            inputs["bias"] = random.standard_normal(C).astype(dtype)
+        attributes = {"groups": 8, "activation": 1, "channels_last": last}
+        expected = reference("SkipGroupNorm", inputs, attributes)
+        for outputs in (["Y", "S", "mean", "inv_std"], [over or "Y"]):
+            given = {name: on_gpu(each, False) for name, each in inputs.items()}
+            out = {over: given["X"]} if over else {}
+            found = run_any("SkipGroupNorm", **given, **attributes, outputs=outputs, out=out)
+            for name in outputs:
+                result = torch_as_numpy(getattr(found, name).cpu())
+                assert_close("SkipGroupNorm", name, result, expected[name])
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_group_norms_in_place_have_the_same_bits(last: bool) -> None:
+    for shape, groups in (((2, 320, 64, 64), 32), ((8, 512, 64, 64), 32), ((64, 48, 9, 16), 3)):
+        X = on_gpu(np.random.default_rng(0).standard_normal(shape, np.float32), last)
+        weight, bias = (on_gpu(np.random.default_rng(n).standard_normal(shape[1]).astype(f), False) for n in (1, 2))
+        expected = run_any("GroupNormalization", X, weight, bias, num_groups=groups).Y
+        for _ in range(5):
+            again = X.clone()
+            run_any("GroupNormalization", again, weight, bias, num_groups=groups, out={"Y": again})
+            assert again.equal(expected)
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_statistics_of_16_bits(last: bool) -> None:
     for dtype in (b, h):

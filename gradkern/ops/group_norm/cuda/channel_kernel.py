@@ -28,7 +28,7 @@ from gradkern.ops.group_norm.cuda.activation import activations
 from gradkern.ops.group_norm.cuda.config import BARRIER, GroupNormConfig
 from gradkern.ops.group_norm.cuda.group_totals import group_totals, shared_access
 from gradkern.ops.group_norm.cuda.moments import combining
-from gradkern.ops.group_norm.cuda.numbers import parameters_of
+from gradkern.ops.group_norm.cuda.numbers import addends_of, parameters_of
 
 __all__ = ["build"]
 
@@ -47,14 +47,17 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     HELD = 1 if WHOLE else VECTORS * WORDS  # words of registers
     CHUNKS, COUNTS_AT = config.chunks, config.counts_at
     ACTIVATION, RESIDUAL = config.activation != "none", "residual_grad" in arrays
+    SUMS, TWO, ADDED = config.sums_data, config.read == 2, config.sums_data and (config.read == 1 or "bias" in arrays)
+    KEPT, RESULT, SUM = config.keeps_sum, GRADIENT or "Y" in arrays, "S" in arrays and not config.keeps_sum
     load_words, load_kept = i.word_loader("global", BYTES), i.word_loader("shared", BYTES)
     copy, wait_for_copies = i.async_copy(BYTES), i.wait_for_copies(0)
     unpack = i.unpacker(config.data, WIDTH)
     store = i.storer("global", config.data, WIDTH, config.native_bfloat16)
-    element, _ = number_access(config.data, config.compute, config.native_bfloat16)
+    round_sum = i.rounder(config.data, WIDTH, config.native_bfloat16)
     statistic, put_statistic = number_access(config.statistic, config.compute, config.native_bfloat16)
     number, put = number_access(config.compute, config.compute, True)
     _, gain_and_bias = parameters_of(config)
+    added_to, shift = addends_of(config)
     activate, times_derivative = activations(config.activation, config.compute, config.data, config.native_bfloat16)
     combine, over_lanes = combining(GRADIENT, config.compute)
     root = inverse_root(config.compute)
@@ -65,7 +68,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
 
     @device_function
     def unpack_vector(x: Any, words: Any, thread: int, j: int, array: int) -> None:
-        """Of this thread: its vector j of X (array 0) or dY (1)."""
+        """Of this thread: its vector j of X (array 0), or of dY or skip (1)."""
         if WHOLE:
             own = cuda.local.array(WORDS, int32)
             load_kept(own, 0, i.shared_memory() + int32(BARRIER + ((array * VECTORS + j) * THREADS + thread) * BYTES))
@@ -74,8 +77,33 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             unpack(x, words, j * WORDS)
 
     @device_function
+    def unpack_data(x: Any, words: Any, more_words: Any, added: Any, thread: int, j: int) -> None:
+        """Vector j of what is normalized: of X, or of its sum with skip and bias, rounded as in memory."""
+        unpack_vector(x, words, thread, j, 0)
+        if SUMS:
+            if TWO:
+                more = cuda.local.array(WIDTH, FLOAT)
+                unpack_vector(more, more_words, thread, j, 1)
+                for e in range(WIDTH):
+                    x[e] += more[e]
+            if ADDED:
+                for e in range(WIDTH):
+                    x[e] += added[e if LINES else 0]
+            round_sum(x)
+
+    @device_function
+    def write_sums(
+        words: Any, more_words: Any, added: Any, thread: int, valid: int, to: int, at: int, step: int, stride: int
+    ) -> None:
+        x = cuda.local.array(WIDTH, FLOAT)
+        for j in range(VECTORS):
+            if j < valid:
+                unpack_data(x, words, more_words, added, thread, j)
+                store(to + (at + j * step) * stride, x)
+
+    @device_function
     def add_batch(
-        count: Any, first: Any, second: Any, words: Any, D_words: Any, thread: int, valid: int,
+        count: Any, first: Any, second: Any, words: Any, more_words: Any, added: Any, thread: int, valid: int,
         mu: Any, r: Any, gain: Any, bias: Any,
     ) -> Any:  # fmt: skip
         """The pairs of the first `valid` vectors, combined with those of this thread."""
@@ -83,8 +111,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         if GRADIENT:
             for j in range(VECTORS):
                 if j < valid:
-                    unpack_vector(x, words, thread, j, 0)
-                    unpack_vector(d, D_words, thread, j, 1)
+                    unpack_data(x, words, more_words, added, thread, j)
+                    unpack_vector(d, more_words, thread, j, 1)
                     for e in range(WIDTH):
                         n = e if LINES else 0
                         apart = x[e] - mu[n]
@@ -102,7 +130,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             mean[n] = FLOAT(0)
         for j in range(VECTORS):
             if j < valid:
-                unpack_vector(x, words, thread, j, 0)
+                unpack_data(x, words, more_words, added, thread, j)
                 for e in range(WIDTH):
                     n = e if LINES else 0
                     mean[n] += x[e] - mu[n]
@@ -110,7 +138,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             mean[n] /= of_batch
         for j in range(VECTORS):
             if j < valid:
-                unpack_vector(x, words, thread, j, 0)
+                unpack_data(x, words, more_words, added, thread, j)
                 for e in range(WIDTH):
                     n = e if LINES else 0
                     apart = x[e] - mu[n] - mean[n]
@@ -123,7 +151,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
 
     @device_function
     def load_batch(
-        words: Any, D_words: Any, thread: int, X: int, dY: int, at: int, step: int, stride: int, last: int
+        words: Any, more_words: Any, thread: int, X: int, other: int, at: int, step: int, stride: int, last: int
     ) -> None:
         """The vectors of one batch; a place beyond the last repeats it."""
         for j in range(VECTORS):
@@ -131,26 +159,28 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             if WHOLE:  # to shared memory, where this thread alone reads it
                 kept_at = i.shared_memory() + int32(BARRIER + (j * THREADS + thread) * BYTES)
                 copy(kept_at, X + offset)
-                if GRADIENT:
-                    copy(kept_at + VECTORS * THREADS * BYTES, dY + offset)
+                if TWO:
+                    copy(kept_at + VECTORS * THREADS * BYTES, other + offset)
             else:
                 load_words(words, j * WORDS, X + offset)
-                if GRADIENT:
-                    load_words(D_words, j * WORDS, dY + offset)
+                if TWO:
+                    load_words(more_words, j * WORDS, other + offset)
 
     @device_function
     def write_batch(
-        words: Any, D_words: Any, thread: int, valid: int, to: int, residual: int, at: int, step: int, stride: int,
-        mu: Any, gain: Any, bias: Any, level: Any, slope: Any,
+        words: Any, more_words: Any, added: Any, thread: int, valid: int, to: int, S: int, residual: int,
+        at: int, step: int, stride: int, mu: Any, gain: Any, bias: Any, level: Any, slope: Any,
     ) -> None:  # fmt: skip
         x, d, y = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        more_words = cuda.local.array(WORDS, int32)
+        residual_words = cuda.local.array(WORDS, int32)
         for j in range(VECTORS):
             if j < valid:
                 offset = (at + j * step) * stride
-                unpack_vector(x, words, thread, j, 0)
+                unpack_data(x, words, more_words, added, thread, j)
+                if SUM:
+                    store(S + offset, x)
                 if GRADIENT:
-                    unpack_vector(d, D_words, thread, j, 1)
+                    unpack_vector(d, more_words, thread, j, 1)
                 for e in range(WIDTH):
                     n = e if LINES else 0
                     apart = x[e] - mu[n]
@@ -162,11 +192,12 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     else:
                         y[e] = activate(apart * gain[n] + bias[n])
                 if RESIDUAL:
-                    load_words(more_words, 0, residual + offset)
-                    unpack(d, more_words, 0)
+                    load_words(residual_words, 0, residual + offset)
+                    unpack(d, residual_words, 0)
                     for e in range(WIDTH):
                         y[e] += d[e]
-                store(to + offset, y)
+                if RESULT:
+                    store(to + offset, y)
 
     @device_function
     def count_of_row(row: int, length: int) -> Any:
@@ -219,8 +250,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         return count, first, second
 
     def kernel(
-        dY: int, X: int, _skip: int, residual_grad: int, mean: int, inv_std: int, gamma: int, beta: int, _bias: int,
-        sample_scale: int, sample_shift: int, Y: int, _S: int, dX: int, _dgamma: int, _dbeta: int, _ds: int, _dt: int,
+        dY: int, X: int, skip: int, residual_grad: int, mean: int, inv_std: int, gamma: int, beta: int, bias_of_X: int,
+        sample_scale: int, sample_shift: int, Y: int, S: int, dX: int, _dgamma: int, _dbeta: int, _ds: int, _dt: int,
         sums: int, samples: int, channels: int, positions: int, groups: int, parts: int, part_length: int, tiles: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
@@ -270,17 +301,19 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         last = max(end - 1, int64(0))
         if not active:
             end = int64(0)
-        X_base, dY_base = X + base * ITEM, dY + base * ITEM
-        to = (dX if GRADIENT else Y) + base * ITEM
+        X_base = (S if MAP and KEPT else X) + base * ITEM
+        other_base = (dY if GRADIENT else skip) + base * ITEM
+        to, S_base = (dX if GRADIENT else Y) + base * ITEM, S + base * ITEM
         residual = residual_grad + base * ITEM
 
-        words, D_words = cuda.local.array(HELD, int32), cuda.local.array(HELD, int32)
+        words, more_words = cuda.local.array(HELD, int32), cuda.local.array(HELD, int32)
         if WHOLE:
-            load_batch(words, D_words, thread, X_base, dY_base, at, step, stride, last)
+            load_batch(words, more_words, thread, X_base, other_base, at, step, stride, last)
             i.commit_copies()
         mu, r = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
         gain, bias = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
         level, slope = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
+        added = cuda.local.array(CHANNELS, FLOAT)
         g = int64(i.quotient(int32(c), int32(of_group)))
         in_group = c - g * of_group  # the place of channel c + k in its group
         for k in range(CHANNELS):
@@ -290,6 +323,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     in_group = int64(0)
                     g += 1
             ng = n * groups + g
+            if ADDED:
+                added[k] = added_to(skip, bias_of_X, c + k, n * channels + c + k)
             if GRADIENT or MAP or WHOLE:
                 gain[k], bias[k] = gain_and_bias(gamma, beta, sample_scale, sample_shift, c + k, n * channels + c + k)
             if GRADIENT:
@@ -300,10 +335,20 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             elif MAP:
                 mu[k], r[k] = number(of_groups, ng), number(of_groups, samples * groups + ng)
                 gain[k] = gain[k] * r[k]
-            elif LINES:
-                mu[k] = element(X, n * positions * channels + g * of_group)
             else:
-                mu[k] = element(X, (n * channels + g * of_group) * positions)
+                mu[k] = shift(X, skip, bias_of_X, n, g * of_group, channels, positions)
+
+        # the groups of the block: of a tile of lines, or OF_BLOCK of them
+        first_group = together * OF_BLOCK  # planes: among those of all samples
+        if LINES:
+            first_group = n * groups + tile * (LANES * WIDTH) // of_group
+        if WHOLE and CLUSTER > 1 and not GRADIENT:  # before another block writes over X: it does once it has all pairs
+            q = thread
+            while q < OF_BLOCK:
+                ng = min(first_group + q, samples * groups - 1)
+                of_first = shift(X, skip, bias_of_X, ng // groups, ng % groups * of_group, channels, positions)
+                keep_group(q, of_first, FLOAT(0))
+                q = int32(q + THREADS)
 
         first, second = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
         count = FLOAT(0)
@@ -314,17 +359,20 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             wait_for_copies()
             valid = int32(max(min((end - at + step - 1) // step, int64(VECTORS)), int64(0)))
             if valid > 0:
-                count = add_batch(count, first, second, words, D_words, thread, valid, mu, r, gain, bias)
+                count = add_batch(count, first, second, words, more_words, added, thread, valid, mu, r, gain, bias)
         else:
             while at < end:
                 valid = int32(min((end - at + step - 1) // step, int64(VECTORS)))
-                load_batch(words, D_words, thread, X_base, dY_base, at, step, stride, last)
+                load_batch(words, more_words, thread, X_base, other_base, at, step, stride, last)
                 if MAP:
                     write_batch(
-                        words, D_words, thread, valid, to, residual, at, step, stride, mu, gain, bias, level, slope
+                        words, more_words, added, thread, valid, to, S_base, residual, at, step, stride,
+                        mu, gain, bias, level, slope,
                     )  # fmt: skip
                 else:
-                    count = add_batch(count, first, second, words, D_words, thread, valid, mu, r, gain, bias)
+                    if KEPT:
+                        write_sums(words, more_words, added, thread, valid, S_base, at, step, stride)
+                    count = add_batch(count, first, second, words, more_words, added, thread, valid, mu, r, gain, bias)
                 at += VECTORS * step
         if MAP:
             return
@@ -363,10 +411,6 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     keep_slot(row, count, one, other)
         if WHOLE:
             wait_for_block()
-            # the groups of the block: of a tile of lines, or OF_BLOCK of them
-            first_group = together * OF_BLOCK  # planes: among those of all samples
-            if LINES:
-                first_group = n * groups + tile * (LANES * WIDTH) // of_group
             combine_groups(thread, rank)
             q = thread
             while q < OF_BLOCK:
@@ -377,10 +421,12 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                         deviation = statistic(inv_std, ng)
                         one, other = deviation * (one / of_all), deviation * (deviation * (other / of_all))
                     else:
-                        if LINES:
-                            one += element(X, n * positions * channels + (ng - n * groups) * of_group)
-                        else:
-                            one += element(X, ng * of_group * positions)
+                        of_first, _ = group_numbers(q)
+                        if CLUSTER == 1:
+                            of_first = shift(
+                                X, skip, bias_of_X, ng // groups, ng % groups * of_group, channels, positions
+                            )
+                        one += of_first
                         other = root(other / of_all + FLOAT(EPSILON))
                         if rank == 0:
                             if MEAN:
@@ -405,6 +451,9 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                 else:
                     mu[k] = one
                     gain[k] = gain[k] * other
-            write_batch(words, D_words, thread, valid, to, residual, at, step, stride, mu, gain, bias, level, slope)
+            write_batch(
+                words, more_words, added, thread, valid, to, S_base, residual, at, step, stride,
+                mu, gain, bias, level, slope,
+            )  # fmt: skip
 
     return kernel

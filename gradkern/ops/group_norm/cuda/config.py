@@ -26,6 +26,8 @@ class GroupNormConfig(ByElementType):
                 parameters' gradients then
     arrays      the contract's names of all that a call has
     data, parameter, statistic, compute  types; statistic of the arrays in memory
+    skip        what has a number in the array skip: elements, or channels of each sample; nothing without the array
+    keeps_sum   the step sums writes S, and map reads that
     activation  with leaky_relu's alpha, see activation_alpha
     lines, width   as in Layout
     lanes       threads side by side: along channels in lines, else along the positions of a channel
@@ -48,6 +50,8 @@ class GroupNormConfig(ByElementType):
     lanes: int
     rows: int
     vectors: int
+    skip: str = ""
+    keeps_sum: bool = False
     cluster: int = 1
     of_block: int = 1
     teams: int = 1
@@ -57,6 +61,16 @@ class GroupNormConfig(ByElementType):
     @property
     def gradient(self) -> bool:
         return "dY" in self.arrays
+
+    @property
+    def sums_data(self) -> bool:
+        """X is read with what is added to it."""
+        return bool(self.skip) and not (self.step == "map" and self.keeps_sum)
+
+    @property
+    def read(self) -> int:
+        """Arrays of data that are read first."""
+        return 2 if self.gradient or (self.sums_data and self.skip == "elements") else 1
 
     @property
     def threads(self) -> int:
@@ -74,7 +88,7 @@ class GroupNormConfig(ByElementType):
     @property
     def numbers_at(self) -> int:
         """Where numbers begin in shared memory, behind the barrier and the vectors of all threads."""
-        arrays = 0 if self.step != "whole" else 2 if self.gradient else 1
+        arrays = self.read if self.step == "whole" else 0
         return BARRIER + arrays * self.vectors * self.threads * self.width * ITEMSIZE[self.data]
 
     # where parts of them begin, in numbers

@@ -20,7 +20,7 @@ from gradkern.cuda.device_code.numbers import number_access
 from gradkern.ops.group_norm.cuda.config import GroupNormConfig
 from gradkern.ops.group_norm.cuda.group_totals import shared_access
 from gradkern.ops.group_norm.cuda.moments import combining
-from gradkern.ops.group_norm.cuda.numbers import parameters_of
+from gradkern.ops.group_norm.cuda.numbers import addends_of, parameters_of
 
 __all__ = ["build"]
 
@@ -30,16 +30,16 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     GRADIENT, LINES, arrays, WARPS, WIDTH = config.gradient, config.lines, config.arrays, config.rows, config.width
     FLOAT, NUMBER, EPSILON = float64 if config.compute == "float64" else float32, config.itemsize, config.epsilon
     MEAN, INV_STD = "mean" in arrays, "inv_std" in arrays
-    element, _ = number_access(config.data, config.compute, config.native_bfloat16)
     statistic, put_statistic = number_access(config.statistic, config.compute, config.native_bfloat16)
     number, put = number_access(config.compute, config.compute, True)
     _, gain_and_bias = parameters_of(config)
+    _, shift = addends_of(config)
     combine, over_lanes = combining(GRADIENT, config.compute)
     root = inverse_root(config.compute)
     keep, kept = shared_access(config.compute, 0)
 
     def kernel(
-        _dY: int, X: int, _skip: int, _residual_grad: int, mean: int, inv_std: int, gamma: int, beta: int, _bias: int,
+        _dY: int, X: int, skip: int, _residual_grad: int, mean: int, inv_std: int, gamma: int, beta: int, bias: int,
         sample_scale: int, sample_shift: int, _Y: int, _S: int, _dX: int, _dgamma: int, _dbeta: int, _ds: int, _dt: int,
         sums: int, samples: int, channels: int, positions: int, groups: int, parts: int, part_length: int, _tiles: int,
     ) -> None:  # fmt: skip
@@ -85,10 +85,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                 put(of_groups, ng, r * (first / count))
                 put(of_groups, samples * groups + ng, r * (r * (second / count)))
             else:
-                start = (n * channels + g * of_group) * positions
-                if LINES:
-                    start = n * positions * channels + g * of_group
-                first += element(X, start)
+                first += shift(X, skip, bias, n, g * of_group, channels, positions)
                 deviation = root(second / count + FLOAT(EPSILON))
                 put(of_groups, ng, first)
                 put(of_groups, samples * groups + ng, deviation)

@@ -11,7 +11,7 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import number_access
 from gradkern.ops.group_norm.cuda.config import GroupNormConfig
 
-__all__ = ["parameters_of"]
+__all__ = ["addends_of", "parameters_of"]
 
 
 def parameters_of(config: GroupNormConfig) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -45,3 +45,40 @@ def parameters_of(config: GroupNormConfig) -> tuple[Callable[..., Any], Callable
         return gain, bias
 
     return more, gain_and_bias
+
+
+def addends_of(config: GroupNormConfig) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Device functions of what is normalized:
+
+    added(skip, bias, c, nc)   what is added to each element of channel c of a sample
+    shift(X, skip, bias, n, c, channels, positions)   a number near all of the group that begins with channel c: its
+                               first element, before it is rounded
+    """
+    FLOAT, LINES = float64 if config.compute == "float64" else float32, config.lines
+    SUMS, OF_ELEMENTS = config.sums_data, config.skip == "elements"
+    BIAS = "bias" in config.arrays
+    element, _ = number_access(config.data, config.compute, config.native_bfloat16)
+
+    @device_function
+    def added(skip: int, bias: int, c: int, nc: int) -> Any:
+        value = FLOAT(0)
+        if SUMS:
+            if BIAS:
+                value = element(bias, c)
+            if not OF_ELEMENTS:
+                value += element(skip, nc)
+        return value
+
+    @device_function
+    def shift(X: int, skip: int, bias: int, n: int, c: int, channels: int, positions: int) -> Any:
+        at = (n * channels + c) * positions
+        if LINES:
+            at = n * positions * channels + c
+        value = element(X, at)
+        if SUMS:
+            if OF_ELEMENTS:
+                value += element(skip, at)
+            value += added(skip, bias, c, n * channels + c)
+        return value
+
+    return added, shift

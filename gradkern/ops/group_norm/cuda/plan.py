@@ -19,7 +19,7 @@ from gradkern.ops.group_norm.cuda.layout import Layout, layout_of
 
 __all__ = ["plan"]
 
-_DATA = ("dY", "X", "residual_grad", "Y", "dX")
+_DATA = ("dY", "X", "skip", "residual_grad", "Y", "S", "dX")
 _NAMES = {"input": "X", "output": "Y", "scale": "gamma", "B": "beta"}
 """The kernels' names of arrays with other names in a contract."""
 _THREADS = 256
@@ -44,15 +44,15 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     tensors = _named({**call.inputs, **call.outputs}, call.operator)
     if tensors["X"].size == 0:
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
-    for name, tensor in tensors.items():
-        if name not in _DATA:
-            require_flat(name, tensor)
-    data = {name: each for name, each in tensors.items() if name in _DATA}
+    shape = tensors["X"].shape
+    data = {name: each for name, each in tensors.items() if name in _DATA and each.shape == shape}
+    for name in tensors.keys() - data.keys():
+        require_flat(name, tensors[name])
     layout = layout_of(data, bool(call.attributes.get("channels_last", 0)))
     groups = call.axes.get("G", layout.channels)
     config = _config(call, tensors, layout, device)
     ways = [each for each in (_whole(config, layout, groups, device),) if each is not None]
-    config, numbers, blocks = ways[0] if ways else _in_passes(config, layout, device)
+    config, numbers, blocks = ways[0] if ways else _in_passes(config, layout, ("X", "S") in call.in_place, device)
     numbers |= {"samples": layout.samples, "channels": layout.channels, "positions": layout.positions, "groups": groups}
     given = [*_named(call.inputs, call.operator), *_named(call.outputs, call.operator), "sums"]
     arguments = named(ARGUMENTS, numbers, given)
@@ -70,7 +70,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
         pairs = layout.channels // groups * numbers["parts"]
         warps = min(32, 1 << (-(-pairs // (32 * _PAIRS)) - 1).bit_length())
         launches.append(launch(replace(one, step="groups", rows=warps), layout.samples * groups, "groups"))
-        if {"Y", "dX"} & tensors.keys():
+        if {"Y", "dX"} & tensors.keys() or ("S" in tensors and not config.keeps_sum):
             launches.append(launch(replace(config, step="map"), blocks))
     if tensors.keys() & _SUMS:
         rows = layout.samples * (1 if tensors.keys() & _OF_SAMPLES else numbers["parts"])
@@ -81,8 +81,13 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     return LaunchesPlan(config.name.replace("sums_", ""), size, tuple(launches), (), (0,), device)
 
 
-def _in_passes(config: GroupNormConfig, layout: Layout, device: Device) -> tuple[GroupNormConfig, dict[str, int], int]:
-    """The first of two passes, with the sizes of parts, and blocks."""
+def _in_passes(
+    config: GroupNormConfig, layout: Layout, in_place: bool, device: Device
+) -> tuple[GroupNormConfig, dict[str, int], int]:
+    """The first of two passes, with the sizes of parts, and blocks. It writes S for the second to read, but not over X,
+    where other blocks read their group's first element; a sum with numbers of channels is as fast to compute again.
+    """
+    config = replace(config, keeps_sum=config.skip == "elements" and "S" in config.arrays and not in_place)
     whole = layout.positions if layout.lines else layout.vectors  # what a channel's parts are parts of
     tiles = -(-layout.vectors // config.lanes) if layout.lines else 1
     together = config.rows if layout.lines else config.lanes  # threads that share a part
@@ -100,11 +105,11 @@ def _whole(
     passes are as fast.
     """
     bytes_of_vector = layout.width * ITEMSIZE[config.data]
-    if not {"Y", "dX"} & config.arrays or bytes_of_vector < _LEAST_COPY or device.capability < (8, 0):
+    if not {"Y", "S", "dX"} & config.arrays or bytes_of_vector < _LEAST_COPY or device.capability < (8, 0):
         return None
     made = _tiles_of_lines(config, layout, groups) if layout.lines else _rows_of_planes(config, layout, groups)
     clusters = _CLUSTERS_OF_LINES if layout.lines else _CLUSTERS
-    many = config.activation == "gelu" or config.data == "float64"
+    many = config.activation == "gelu" or config.data == "float64" or (layout.lines and layout.width > 4)
     for limit in (_SHARED, _MOST_SHARED):
         for cluster in clusters:
             found = made(cluster) if cluster <= device.max_cluster_size else None
@@ -193,6 +198,7 @@ def _config(call: Call, tensors: Mapping[str, Tensor], layout: Layout, device: D
         return next((tensors[name].dtype.name for name in names if name in tensors), wide)
 
     activation = activation_of(call.attributes)
+    skip = "" if "skip" not in tensors else "elements" if tensors["skip"].shape == tensors["X"].shape else "channels"
     lanes = _lanes(layout.vectors) if layout.lines else min(32, 1 << (layout.vectors - 1).bit_length())
     bytes_of_vector = layout.width * ITEMSIZE[data]
     return GroupNormConfig(
@@ -208,6 +214,7 @@ def _config(call: Call, tensors: Mapping[str, Tensor], layout: Layout, device: D
         lanes=lanes,
         rows=max(1, _THREADS // (lanes * _whole_warps(lanes))) * _whole_warps(lanes),
         vectors=4 if bytes_of_vector >= 8 else 8,
+        skip=skip,
         native_bfloat16=device.capability >= (8, 0),
         blocks_per_processor=2,
     )
