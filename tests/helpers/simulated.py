@@ -235,6 +235,18 @@ def word_loader(space: str, size: int) -> Callable[..., None]:
     return load
 
 
+def masked_word_loader(space: str, size: int) -> Callable[..., None]:
+    load = word_loader(space, size)
+
+    def load_present(words: Any, first: int, address: int, present: bool) -> None:
+        if present:
+            load(words, first, address)
+        else:
+            words[first : first + max(1, size // 4)] = 0
+
+    return load_present
+
+
 def word_storer(space: str, size: int) -> Callable[..., None]:
     def store(address: int, words: Any) -> None:
         if int(address) % size:
@@ -334,6 +346,19 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None
             sums[total] += left[one] * right[other]
 
     return add
+
+
+def adds_where_equal(table: tuple[tuple[int, int, int, int], ...], compute: str) -> Callable[..., None]:
+    def add(sums: Any, values: Any, keys: Any, wanted: Any) -> None:
+        for total, value, key, other in table:
+            if keys[key] == wanted[other]:
+                sums[total] += values[value]
+
+    return add
+
+
+def byte(word: int, number: int) -> np.int32:
+    return np.int32(int(word) >> (8 * int(number)) & 255)
 
 
 def matrix_product(dtype: str) -> Callable[..., None]:

@@ -124,6 +124,27 @@ def word_loader(space: str, size: int) -> Callable[..., Any]:
 
 
 @cache
+def masked_word_loader(space: str, size: int) -> Callable[..., Any]:
+    """A device function load(words, first, address, present): the same, or zeros, and no access, where `present` is
+    False. There is no branch, so that the loads of many places are in flight together.
+    """
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+        present = builder.zext(values[3], _WORD) if values[3].type.width < 32 else values[3]
+        for index, word in enumerate(_load_words(builder, space, values[2], 0, size, present)):
+            whole = builder.zext(word, _WORD) if size == 2 else word
+            builder.store(whole, builder.gep(array, [builder.add(values[1], _WORD(index))]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, words: Any, first: Any, address: Any, present: Any) -> Any:
+        kind = types.int32 if space.startswith("shared") else types.int64
+        return types.void(words, types.int32, kind, types.boolean), lower
+
+    return intrinsic(declare)
+
+
+@cache
 def word_storer(space: str, size: int) -> Callable[..., Any]:
     """A device function store(address, words): `size` bytes, 1 to 16, from int32 words; `address` must be a multiple of
     `size`.
@@ -355,6 +376,37 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]
 
 
 @cache
+def adds_where_equal(table: tuple[tuple[int, int, int, int], ...], compute: str) -> Callable[..., Any]:
+    """A device function add(sums, values, keys, wanted): sums[s] += values[v] if keys[k] == wanted[w], for every
+    (s, v, k, w), in this order. Straight-line code of any length, as multiply_adds.
+    """
+    kind, letter = _LLVM[compute]
+    text = f"{{ .reg .pred p; setp.eq.s32 p, $3, $4; @p add.rn.f{compute[-2:]} $0, $0, $2; }}"
+    added = ir.InlineAsm(ir.FunctionType(kind, [kind, kind, _WORD, _WORD]), text, f"={letter},0,{letter},r,r", False)
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        arrays = [
+            cgutils.create_struct_proxy(kind)(context, builder, value).data
+            for kind, value in zip(signature.args, values, strict=True)
+        ]
+        held: list[dict[int, Any]] = [{}, {}, {}, {}]
+        for indices in table:
+            for known, array, index in zip(held, arrays, indices, strict=True):
+                if index not in known:
+                    known[index] = builder.load(builder.gep(array, [_WORD(index)]))
+            given = [known[index] for known, index in zip(held, indices, strict=True)]
+            held[0][indices[0]] = builder.call(added, given)
+        for index, total in held[0].items():
+            builder.store(total, builder.gep(arrays[0], [_WORD(index)]))
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, sums: Any, numbers: Any, keys: Any, wanted: Any) -> Any:
+        return types.void(sums, numbers, keys, wanted), lower
+
+    return intrinsic(declare)
+
+
+@cache
 def matrix_product(dtype: str) -> Callable[..., Any]:
     """A device function multiply(sums, first, left, right): adds A (16 x 16) times B (16 x 8) of 16-bit `dtype` to a
     warp's 16 x 8 matrix of float32: mma.m16n8k16, compute capability 8.0 and newer.
@@ -420,25 +472,26 @@ def _matrix_loader(turned: bool) -> Callable[..., Any]:
 load_matrices, load_turned = _matrix_loader(turned=False), _matrix_loader(turned=True)
 
 
-def _load_words(builder: Any, space: str, address: Any, offset: int, size: int) -> list[Any]:
-    """The words at `address` + `offset`: one load of 1, 2, 4, 8 or 16 bytes (2 bytes come as one 16-bit word)."""
-    pointer = "r" if space.startswith("shared") else "l"
-    if size <= 2:
-        kind = ir.FunctionType(ir.IntType(16) if size == 2 else _WORD, [address.type])
-        text = f"ld.{space}.{'b16' if size == 2 else 'u8'} $0, [$1+{offset}];"
-        constraints = f"={'h' if size == 2 else 'r'},{pointer},~{{memory}}"
-        return [builder.call(ir.InlineAsm(kind, text, constraints, True), [address])]
-    count = size // 4
+def _load_words(builder: Any, space: str, address: Any, offset: int, size: int, present: Any = None) -> list[Any]:
+    """The words at `address` + `offset`: one load of 1, 2, 4, 8 or 16 bytes (2 bytes come as one 16-bit word). Zeros,
+    without a load, where the word `present` is 0.
+    """
+    count = max(1, size // 4)
+    letter, kind = ("h", ir.IntType(16)) if size == 2 else ("r", _WORD)
     results = ",".join(f"${index}" for index in range(count))
-    text = f"ld.{space}{_vector(count)}.b32 {{{results}}}, [${count}+{offset}];"
-    constraints = ",".join(["=r"] * count + [pointer, "~{memory}"])
-    if count == 1:
-        text = f"ld.{space}.b32 $0, [$1+{offset}];"
-        kind = ir.FunctionType(_WORD, [address.type])
-        return [builder.call(ir.InlineAsm(kind, text, constraints, True), [address])]
-    kind = ir.FunctionType(ir.LiteralStructType([_WORD] * count), [address.type])
-    loaded = builder.call(ir.InlineAsm(kind, text, constraints, True), [address])
-    return [builder.extract_value(loaded, index) for index in range(count)]
+    results = f"{{{results}}}" if count > 1 else results
+    bits = {1: "u8", 2: "b16"}.get(size, "b32")
+    text = f"ld.{space}{_vector(count)}.{bits} {results}, [${count}+{offset}];"
+    constraints = [f"={'' if present is None else '&'}{letter}"] * count
+    constraints += ["r" if space.startswith("shared") else "l"] + ["r"] * (present is not None) + ["~{memory}"]
+    if present is not None:
+        zeros = " ".join(f"mov.b{16 if size == 2 else 32} ${index}, 0;" for index in range(count))
+        text = f"{{ .reg .pred p; setp.ne.s32 p, ${count + 1}, 0; {zeros} @p {text} }}"
+    given = [address] if present is None else [address, present]
+    result = kind if count == 1 else ir.LiteralStructType([kind] * count)
+    function = ir.InlineAsm(ir.FunctionType(result, [each.type for each in given]), text, ",".join(constraints), True)
+    loaded = builder.call(function, given)
+    return [loaded] if count == 1 else [builder.extract_value(loaded, index) for index in range(count)]
 
 
 def _store_words(
@@ -575,6 +628,9 @@ low_halves = _ptx("low_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x
 high_halves = _ptx("high_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7632;", pure=True)
 low_and_high = _ptx("low_and_high", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7610;", pure=True)
 high_and_low = _ptx("high_and_low", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5432;", pure=True)
+
+# byte n of a word, n from 0 to 3, as a number from 0 to 255
+byte = _ptx("byte", "int32", "int32 int32", "{ .reg .b32 s; add.s32 s, $2, 0x4440; prmt.b32 $0, $1, 0, s; }", pure=True)
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 # The device's approximate exponential and reciprocal in float32: relative errors near 2^-22; subnormals become 0.

@@ -23,6 +23,7 @@ __all__ = [
     "Transposed",
     "Windows",
     "finite",
+    "most_outputs",
     "reach",
     "simplified",
     "transposed",
@@ -200,3 +201,13 @@ def reach(axis: AxisMap) -> int:
         return max(axis.input, axis.output)
     ends = axis.input + axis.begin, axis.input + axis.end, axis.output * axis.stride
     return max(max(ends) + axis.kernel * axis.dilation + axis.stride, abs(axis.divisor))
+
+
+def most_outputs(axis: AxisMap) -> float:
+    """About how many outputs an input is a term of, at most."""
+    if isinstance(axis, Windows):
+        return -(-((axis.kernel - 1) * axis.dilation + 1) // axis.stride)
+    if isinstance(axis, Adaptive):
+        return axis.output / axis.input + 2
+    reach = 4 if axis.mode == "cubic" else 2
+    return axis.output if axis.step == 0 else reach * abs(axis.divisor / axis.step)

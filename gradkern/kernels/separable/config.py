@@ -11,6 +11,7 @@ from gradkern.kernels.separable.layout import ITEMS
 
 __all__ = [
     "AXIS",
+    "LAST_ARGUMENTS",
     "LINES",
     "LINES_ARGUMENTS",
     "ROWS",
@@ -33,6 +34,11 @@ LINES = 32768
 _MOST_INVERSE = 1e30  # outputs from input to input; of more, as of 0, a thread asks every output
 _AXES = tuple(f"axis{axis}_{number}" for axis in range(3) for number in range(AXIS))
 SPATIAL_ARGUMENTS = ("first", "second", "third", *ITEMS, "channels", "plane_step", *_AXES)  # see spatial_kernel
+LAST_ARGUMENTS = (
+    "dY", "dX", "unused", "channels", "inner", "span", "across", "across_m", "across_s", "wide", "wide_m", "wide_s",
+    "tiles", "tiles_m", "tiles_s", "tiles2", "tiles2_m", "tiles2_s", "tiles1", "tiles1_m", "tiles1_s",
+    "size0", "size0_m", "size0_s", *_AXES,
+)  # fmt: skip
 LINES_ARGUMENTS = (
     "dY", "dX", "unused", "rows", "groups", "tiles", "tiles_m", "tiles_s", "across", "across_m", "across_s", "span",
     "vectors", "vectors_m", "vectors_s", "size0_m", "size0_s", "size1_m", "size1_s", *_AXES,
@@ -100,15 +106,32 @@ def axis_values(found: Sequence[tuple[int, ...]]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class LastConfig(ByElementType):
-    """Channels last: a thread has `lanes` channels of one position."""
+    """Channels last: a block adds up dY along all axes but the last for `rows` rows of a tile of dX, in shared memory;
+    then a thread has `lanes` channels of one position.
+
+    taps: outputs along the last axis but one whose weights are in shared memory; unroll: of these, loads in flight
+    """
 
     kind: Kind
     data: str
     lanes: int
+    rows: int
+    taps: int
+    flat: bool  # the first axis has one element that stays
     native_bfloat16: bool = True
     threads: int = 256
-    shared_bytes: int = 0
-    blocks_per_processor: int = 3  # limits registers to 80
+
+    @property
+    def unroll(self) -> int:
+        return min(4, self.taps)
+
+    @property
+    def shared_bytes(self) -> int:
+        return LINES + self.rows * self.taps * self.itemsize + 8 * (self.rows + self.threads)
+
+    @property
+    def blocks_per_processor(self) -> int:
+        return 3
 
     @property
     def name(self) -> str:

@@ -16,52 +16,179 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.separable.config import ROWS, LastConfig, LinesConfig
-from gradkern.kernels.separable.positions import items, spatial_kernel
+from gradkern.kernels.separable.config import LINES, ROWS, LastConfig, LinesConfig
 from gradkern.kernels.separable.weights import weights
 
 __all__ = ["last_kernel", "lines_kernel"]
 
 
 def last_kernel(config: LastConfig) -> Callable[..., None]:
-    """The kernel, as a function that Numba compiles with every argument (SPATIAL_ARGUMENTS) an int64."""
-    LANES, ITEM = config.lanes, ITEMSIZE[config.data]
-    FLOAT = float64 if config.compute == "float64" else float32
-    own = items(config.threads, LANES, True)
+    """The kernel, as a function that Numba compiles with every argument (LAST_ARGUMENTS) an int64."""
+    LANES, ITEM, THREADS, ROWS_HELD = config.lanes, ITEMSIZE[config.data], config.threads, config.rows
+    FLOAT, WIDE = (float64 if config.compute == "float64" else float32), config.itemsize
+    TAPS, UNROLL, LOG = config.taps, config.unroll, config.taps.bit_length() - 1
+    FLAT, store_range, load_range = config.flat, i.word_storer("shared", 8), i.word_loader("shared", 8)
+    ROWS_SHIFT = ROWS_HELD.bit_length() - 1
+    SIZE = LANES * ITEM
+    PIECE, PIECES, WORDS = min(16, SIZE), max(1, SIZE // 16), max(1, SIZE // 4)
     first, last, weight = weights(config.kind, config.compute)
-    load = i.loader("global", config.data, LANES)
+    load, unpack = i.masked_word_loader("global", PIECE), i.unpacker(config.data, LANES)
+    load_weights, store_weight = i.loader("shared", config.compute, UNROLL), i.storer("shared", config.compute, 1)
+    store_line, load_line = i.storer("shared", config.compute, LANES), i.loader("shared", config.compute, LANES)
     store = i.storer("global", config.data, LANES, config.native_bfloat16)
 
     @device_function
-    def gradient(
-        dY: int, dX: int, _third: int, numbers: Any, channels: int, _step: int, a: Any, b: Any, c: Any
-    ) -> None:
-        image, x0, x1, x2, channel = own(numbers, a[0], b[0])
-        if image < numbers[5]:
-            sums, d = cuda.local.array(LANES, FLOAT), cuda.local.array(LANES, FLOAT)
-            for e in range(LANES):
-                sums[e] = FLOAT(0)
-            at = dY + (image * a[1] * b[1] * c[1] * channels + channel) * ITEM
-            step = int32(channels * ITEM)
-            first1, last1, first2, last2 = first(x1, b), last(x1, b), first(x2, c), last(x2, c)
-            for o0 in range(first(x0, a), last(x0, a) + 1):
+    def add_rows(
+        at: int, x0: int, range0: Any, from1: int, o2: int, count: int, table: int, step: int, sums: Any, a: Any,
+        b: Any, c: Any,
+    ) -> None:  # fmt: skip
+        """What dY has at o2 along all axes but the last for a row of dX, in its outputs from `from1` on."""
+        words, d = cuda.local.array(UNROLL * WORDS, int32), cuda.local.array(LANES, FLOAT)
+        shares = cuda.local.array(UNROLL, FLOAT)
+        for e in range(LANES):
+            sums[e] = FLOAT(0)
+        for o0 in range(range0[0], range0[1] + 1):
+            weight0 = FLOAT(1)
+            if not FLAT:
                 weight0 = weight(x0, int32(o0), a)
-                if weight0 != FLOAT(0):
-                    for o1 in range(first1, last1 + 1):
-                        weight1 = weight0 * weight(x1, int32(o1), b)
-                        if weight1 != FLOAT(0):
-                            line = int32(int32(o0 * int32(b[1]) + o1) * int32(c[1]))
-                            for o2 in range(first2, last2 + 1):
-                                w = weight1 * weight(x2, int32(o2), c)
-                                if w != FLOAT(0):
-                                    load(d, i.row_address(at, int32(line + o2), step))
-                                    for e in range(LANES):
-                                        sums[e] += w * d[e]
-            to = dX + (image * a[0] * b[0] * c[0] * channels + channel) * ITEM
-            place = int32(int32(x0 * int32(b[0]) + x1) * int32(c[0]) + x2)
-            store(i.row_address(to, place, step), sums)
+            if weight0 != FLOAT(0):
+                line = int32(o0 * int32(b[1]) + from1)
+                k = int32(0)
+                while k < count:
+                    load_weights(shares, table + int32(k * WIDE))
+                    for u in range(UNROLL):
+                        address = i.row_address(at, int32(int32(line + k + u) * int32(c[1]) + o2), step)
+                        for p in range(PIECES):
+                            load(words, int32(u * WORDS + 4 * p), address + 16 * p, shares[u] != FLOAT(0))
+                    for u in range(UNROLL):
+                        w = weight0 * shares[u]
+                        unpack(d, words, int32(u * WORDS))
+                        for e in range(LANES):
+                            sums[e] += w * d[e]
+                    k = int32(k + UNROLL)
 
-    return spatial_kernel(gradient)
+    @device_function
+    def gradient(
+        dY: int, dX: int, channels: int, inner: int, span: int, across: Any, wide: Any, tiles: Any, tiles2: Any,
+        tiles1: Any, size0: Any, a: Any, b: Any, c: Any,
+    ) -> None:  # fmt: skip
+        """across, wide, tiles, tiles2, tiles1, size0: numbers with their reciprocals: a block's vectors of channels and
+        its columns; blocks along the channels and the last two axes.
+        """
+        thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+        lines = i.shared_memory()
+        table = lines + LINES
+        ranges = table + ROWS_HELD * TAPS * WIDE
+        rest = i.divided(block, int32(tiles[1]), int32(tiles[2]))
+        vector0 = int32(int32(block - int32(rest * int32(tiles[0]))) * int32(across[0]))
+        rest2 = i.divided(rest, int32(tiles2[1]), int32(tiles2[2]))
+        column0 = int32(int32(rest - int32(rest2 * int32(tiles2[0]))) * int32(wide[0]))
+        rest1 = i.divided(rest2, int32(tiles1[1]), int32(tiles1[2]))
+        row0 = int32(int32(rest2 - int32(rest1 * int32(tiles1[0]))) * ROWS_HELD)
+        image = i.divided(rest1, int32(size0[1]), int32(size0[2]))
+        x0 = int32(rest1 - int32(image * int32(size0[0])))
+        own = i.divided(thread, int32(across[1]), int32(across[2]))
+        vector = int32(vector0 + int32(thread - int32(own * int32(across[0]))))
+        own_row = i.divided(own, int32(wide[1]), int32(wide[2]))
+        x1, x2 = int32(row0 + own_row), int32(column0 + int32(own - int32(own_row * int32(wide[0]))))
+        works = own_row < ROWS_HELD and x1 < b[0] and x2 < c[0] and vector < inner
+        end1 = int32(min(int32(row0 + ROWS_HELD), int32(b[0])) - 1)
+        end2 = int32(min(int32(column0 + int32(wide[0])), int32(c[0])) - 1)
+        pair = cuda.local.array(2, int32)
+        if thread < ROWS_HELD:
+            x = int32(min(int32(row0 + thread), end1))
+            pair[0], pair[1] = first(x, b), last(x, b)
+            store_range(ranges + int32(8 * thread), pair)
+        item = thread
+        while item < int32(wide[0]):
+            x = int32(min(int32(column0 + item), end2))
+            pair[0], pair[1] = first(x, c), last(x, c)
+            store_range(ranges + int32(8 * (ROWS_HELD + item)), pair)
+            item = int32(item + THREADS)
+        range0 = int32(0), int32(0)
+        if not FLAT:
+            range0 = first(x0, a), last(x0, a)
+        wait_for_block()
+        most = int32(0)
+        for r in range(ROWS_HELD):
+            load_range(pair, int32(0), ranges + 8 * r)
+            most = int32(max(most, int32(pair[1] - pair[0]) + 1))
+        # coordinates may go backwards: the first column or the last has the lowest output
+        load_range(pair, int32(0), ranges + 8 * ROWS_HELD)
+        lowest, highest = pair[0], pair[1]
+        load_range(pair, int32(0), ranges + int32(8 * (ROWS_HELD + int32(end2 - column0))))
+        lowest, highest = int32(min(lowest, pair[0])), int32(max(highest, pair[1]))
+        load_range(pair, int32(0), ranges + int32(8 * (ROWS_HELD + int32(x2 - column0))))
+        own_first, own_last = pair[0], pair[1]
+        if not works:
+            own_last = int32(-1)
+        total, sums = cuda.local.array(LANES, FLOAT), cuda.local.array(LANES, FLOAT)
+        one = cuda.local.array(1, FLOAT)
+        for e in range(LANES):
+            total[e] = FLOAT(0)
+        step = int32(channels * ITEM)
+        at = dY + int64(image) * a[1] * b[1] * c[1] * channels * ITEM
+        begin = int32(0)
+        while begin < most:
+            item = thread
+            while item < ROWS_HELD * TAPS:
+                x, k = int32(row0 + (item >> LOG)), int32(begin + (item & (TAPS - 1)))
+                one[0] = FLOAT(0)
+                load_range(pair, int32(0), ranges + int32(8 * (item >> LOG)))
+                if x <= end1 and pair[0] + k <= pair[1]:
+                    one[0] = weight(x, int32(pair[0] + k), b)
+                store_weight(table + int32(item * WIDE), one)
+                item = int32(item + THREADS)
+            wait_for_block()
+            start = lowest
+            while start <= highest:
+                item = thread
+                while item < int32(int32(span * ROWS_HELD) * int32(across[0])):
+                    position = i.divided(item, int32(across[1]), int32(across[2]))
+                    v = int32(vector0 + int32(item - int32(position * int32(across[0]))))
+                    r = int32(position & (ROWS_HELD - 1))
+                    x, o2 = int32(row0 + r), int32(start + (position >> ROWS_SHIFT))
+                    if o2 <= highest and x <= end1 and v < inner:
+                        load_range(pair, int32(0), ranges + int32(8 * r))
+                        from1 = int32(pair[0] + begin)
+                        count = int32(min(int32(pair[1] - from1 + 1), TAPS))
+                        of_vector, shares = at + int64(v) * SIZE, table + int32(r * TAPS * WIDE)
+                        add_rows(of_vector, x0, range0, from1, o2, count, shares, step, sums, a, b, c)
+                        store_line(lines + int32(item * LANES * WIDE), sums)
+                    item = int32(item + THREADS)
+                wait_for_block()
+                for o in range(int32(max(start, own_first)), int32(min(int32(start + span - 1), own_last)) + 1):
+                    w = weight(x2, int32(o), c)
+                    if w != FLOAT(0):
+                        position = int32(int32(int32(o - start) * ROWS_HELD) + own_row)
+                        place = int32(int32(position * int32(across[0])) + int32(vector - vector0))
+                        load_line(sums, lines + int32(place * LANES * WIDE))
+                        for e in range(LANES):
+                            total[e] += w * sums[e]
+                wait_for_block()
+                start = int32(start + span)
+            begin = int32(begin + TAPS)
+        if works:
+            to = dX + (int64(image) * a[0] * b[0] * c[0] * channels + int64(vector) * LANES) * ITEM
+            place = int32(int32(x0 * int32(b[0]) + x1) * int32(c[0]) + x2)
+            store(i.row_address(to, place, step), total)
+
+    def kernel(
+        dY: int, dX: int, _unused: int, channels: int, inner: int, span: int, across: int, across_m: int, across_s: int,
+        wide: int, wide_m: int, wide_s: int, tiles: int, tiles_m: int, tiles_s: int, tiles2: int, tiles2_m: int,
+        tiles2_s: int, tiles1: int, tiles1_m: int, tiles1_s: int, size0: int, size0_m: int, size0_s: int,
+        a0: int, a1: int, a2: int, a3: int, a4: int, a5: int, a6: int, a7: int, a8: int, a9: int,
+        b0: int, b1: int, b2: int, b3: int, b4: int, b5: int, b6: int, b7: int, b8: int, b9: int,
+        c0: int, c1: int, c2: int, c3: int, c4: int, c5: int, c6: int, c7: int, c8: int, c9: int,
+    ) -> None:  # fmt: skip
+        gradient(
+            dY, dX, channels, inner, span, (across, across_m, across_s), (wide, wide_m, wide_s),
+            (tiles, tiles_m, tiles_s), (tiles2, tiles2_m, tiles2_s), (tiles1, tiles1_m, tiles1_s),
+            (size0, size0_m, size0_s), (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9),
+            (b0, b1, b2, b3, b4, b5, b6, b7, b8, b9), (c0, c1, c2, c3, c4, c5, c6, c7, c8, c9),
+        )  # fmt: skip
+
+    return kernel
 
 
 def lines_kernel(config: LinesConfig) -> Callable[..., None]:

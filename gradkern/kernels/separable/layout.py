@@ -15,8 +15,8 @@ __all__ = ["ITEMS", "Layout", "lifted", "with_reciprocals"]
 VECTOR = 16  # bytes of one access, at most
 _MOST = (1 << 31) - 1
 ITEMS = (
-    "blocks", "blocks_m", "blocks_s", "items", "group", "images",
-    "inner", "inner_m", "inner_s", "columns", "columns_m", "columns_s", "size0_m", "size0_s", "size1_m", "size1_s",
+    "blocks", "blocks_m", "blocks_s", "items", "group", "images", "inner", "inner_m", "inner_s",
+    "columns", "columns_m", "columns_s", "size0_m", "size0_s", "rows", "rows_m", "rows_s",
 )  # fmt: skip
 """Arguments by which a thread finds its own elements."""
 
@@ -66,22 +66,26 @@ class Layout:
         """Samples where channels are last, else planes."""
         return shape[0] if self.last else prod(shape[:2])
 
-    def numbers(self, shape: Sequence[int], threads: int) -> tuple[dict[str, int], int]:
-        """ITEMS, and the blocks, for one thread to each `lanes` elements of an array of this shape.
+    def numbers(
+        self, shape: Sequence[int], threads: int, patch: tuple[int, int], tile: int = 1
+    ) -> tuple[dict[str, int], int]:
+        """ITEMS, and the blocks, for an array of this shape. A thread has `patch` positions along the last two axes: of
+        `lanes` channels, where these are last. Of `tile` patches one below another, a power of two, the threads are
+        side by side, so that a block has a square rather than a line. Some patches end beyond the array.
 
         Images are taken in groups whose items 32 bits can count.
         """
         sizes, images = lifted(shape), self.images(shape)
         inner = shape[1] // self.lanes if self.last else 1
-        columns = sizes[2] if self.last else sizes[2] // self.lanes
-        each = sizes[0] * sizes[1] * columns * inner
+        rows, columns = -(-sizes[1] // (patch[0] * tile)), -(-sizes[2] // patch[1]) * tile
+        each = sizes[0] * rows * columns * inner
         step = shape[1] * 8 if self.last else 1  # bytes from position to position, of an index at most
-        if max(each, prod(sizes), step) > _MOST:
+        if max(each * patch[0] * patch[1], prod(sizes), step) > _MOST:
             raise Refusal(f"an image of {prod(sizes) * (shape[1] if self.last else 1)} elements is too large")
         group = min(images, max(1, (_MOST - threads) // max(1, each)))
         blocks = -(-group * each // threads)
         grid = blocks * -(-images // group)
         if grid > _MOST:
             raise Refusal(f"{grid} blocks are more than a launch can have")
-        found = with_reciprocals(blocks=blocks, inner=inner, columns=columns, size0=sizes[0], size1=sizes[1])
+        found = with_reciprocals(blocks=blocks, inner=inner, columns=columns, size0=sizes[0], rows=rows)
         return {**found, "items": group * each, "group": group, "images": images}, grid

@@ -10,12 +10,12 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.kernels.separable.axis_map import AxisMap, reach, simplified
+from gradkern.kernels.separable.axis_map import AxisMap, most_outputs, reach, simplified
 from gradkern.kernels.separable.config import (
+    LAST_ARGUMENTS,
     LINES,
     LINES_ARGUMENTS,
     ROWS,
-    SPATIAL_ARGUMENTS,
     LastConfig,
     LinesConfig,
     axis_numbers,
@@ -48,11 +48,25 @@ def separable_plan(call: Call, maps: Sequence[AxisMap]) -> LaunchPlan | EmptyPla
 
 
 def _last(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) -> LaunchPlan:
-    dX = call.outputs["dX"]
-    config = LastConfig(kind_of(maps), dX.dtype.name, layout.lanes, device.capability >= (8, 0))
-    numbers, grid = layout.numbers(dX.shape, config.threads)
-    numbers |= {"channels": dX.shape[1], **axis_values([axis_numbers(each, config.compute) for each in maps])}
-    return _launched(call, device, "last_kernel", config, SPATIAL_ARGUMENTS, numbers, grid)
+    dX, outs = call.outputs["dX"], lifted(call.inputs["dY"].shape)
+    sizes, channels, lanes = lifted(dX.shape), dX.shape[1], layout.lanes
+    inner = channels // lanes
+    across = 8 if inner % 8 == 0 else min(inner, 32)  # 128 bytes side by side
+    positions = _THREADS // across
+    rows = next(each for each in (4, 2, 1) if each == 1 or (each < 2 * sizes[1] and 2 * each <= positions))
+    wide = min(positions // rows, sizes[2])
+    taps = next((each for each in (2, 4, 8) if each >= most_outputs(maps[1])), 32)
+    flat = maps[0] == identity(maps[0])
+    config = LastConfig(kind_of(maps), dX.dtype.name, lanes, rows, taps, flat, device.capability >= (8, 0))
+    tiles, tiles2, tiles1 = -(-inner // across), -(-sizes[2] // wide), -(-sizes[1] // rows)
+    grid = dX.shape[0] * sizes[0] * tiles1 * tiles2 * tiles
+    if max(grid, channels * dX.dtype.itemsize) > _MOST:
+        raise Refusal(f"{grid} blocks, or positions of {channels} channels, are more than 32 bits can count")
+    numbers = with_reciprocals(across=across, wide=wide, tiles=tiles, tiles2=tiles2, tiles1=tiles1, size0=sizes[0])
+    numbers |= {"channels": channels, "inner": inner}
+    numbers["span"] = min(LINES // (rows * across * lanes * config.itemsize), outs[2])
+    numbers |= axis_values([axis_numbers(each, config.compute) for each in maps])
+    return _launched(call, device, "last_kernel", config, LAST_ARGUMENTS, numbers, grid)
 
 
 def _lines(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) -> LaunchPlan:

@@ -22,14 +22,14 @@ def spatial_kernel(body: Callable[..., None]) -> Callable[..., None]:
     def kernel(
         first: int, second: int, third: int,
         n0: int, n1: int, n2: int, n3: int, n4: int, n5: int, n6: int, n7: int,
-        n8: int, n9: int, n10: int, n11: int, n12: int, n13: int, n14: int, n15: int,
+        n8: int, n9: int, n10: int, n11: int, n12: int, n13: int, n14: int, n15: int, n16: int,
         channels: int, plane_step: int,
         a0: int, a1: int, a2: int, a3: int, a4: int, a5: int, a6: int, a7: int, a8: int, a9: int,
         b0: int, b1: int, b2: int, b3: int, b4: int, b5: int, b6: int, b7: int, b8: int, b9: int,
         c0: int, c1: int, c2: int, c3: int, c4: int, c5: int, c6: int, c7: int, c8: int, c9: int,
     ) -> None:  # fmt: skip
         body(
-            first, second, third, (n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15),
+            first, second, third, (n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16),
             channels, plane_step, (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9), (b0, b1, b2, b3, b4, b5, b6, b7, b8, b9),
             (c0, c1, c2, c3, c4, c5, c6, c7, c8, c9),
         )  # fmt: skip
@@ -37,14 +37,16 @@ def spatial_kernel(body: Callable[..., None]) -> Callable[..., None]:
     return kernel
 
 
-def items(threads: int, lanes: int, last: bool) -> Callable[..., Any]:
-    """A device function own(ITEMS, size0, size1) -> image, x0, x1, the first of the lanes along x2, the first of the
-    channels; image is not below `images` where a thread has none.
+def items(threads: int, lanes: int, last: bool, patch: tuple[int, int], tile: int = 1) -> Callable[..., Any]:
+    """A device function own(ITEMS, size0) -> image, x0, and the first of a thread's positions along x1 and x2 and of
+    its channels; image is not below `images` where a thread has none.
+
+    lanes, last: of the Layout; patch, tile: as in Layout.numbers.
     """
-    THREADS, LANES, LAST = threads, lanes, last
+    THREADS, LANES, LAST, ROWS, COLUMNS, TILE = threads, lanes, last, *patch, tile
 
     @device_function
-    def own(n: Any, size0: int, size1: int) -> Any:
+    def own(n: Any, size0: int) -> Any:
         block = int32(cuda.blockIdx.x)
         number = i.divided(block, int32(n[1]), int32(n[2]))
         item = int32((block - number * int32(n[0])) * THREADS + int32(cuda.threadIdx.x))
@@ -57,10 +59,12 @@ def items(threads: int, lanes: int, last: bool) -> Callable[..., Any]:
                 c = int32((item - rest * int32(n[6])) * LANES)
             row = i.divided(rest, int32(n[10]), int32(n[11]))
             x2 = int32(rest - row * int32(n[9]))
-            if not LAST:
-                x2 = int32(x2 * LANES)
-            plane = i.divided(row, int32(n[14]), int32(n[15]))
-            x1 = int32(row - plane * int32(size1))
+            plane = i.divided(row, int32(n[15]), int32(n[16]))
+            x1 = int32((row - plane * int32(n[14])) * ROWS)
+            if TILE > 1:
+                x1 = int32(int32(x1 * TILE) + int32((x2 & (TILE - 1)) * ROWS))
+                x2 = int32(x2 // TILE)
+            x2 = int32(x2 * COLUMNS)
             own_image = i.divided(plane, int32(n[12]), int32(n[13]))
             x0 = int32(plane - own_image * int32(size0))
             image = int64(number) * n[4] + own_image

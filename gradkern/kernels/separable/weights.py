@@ -114,7 +114,7 @@ def _range(reach: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         found = int32(0)
         if x != near and inverse != float32(0):
             o = min(edge(float32(x) - REACH, a), edge(float32(x) + REACH, a))
-            found = limited(math.floor(o - float32(0.01) - abs(o) * float32(1e-6)), a)
+            found = limited(math.ceil(o - float32(0.01) - abs(o) * float32(1e-6)), a)
         return found
 
     @device_function
@@ -124,7 +124,7 @@ def _range(reach: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         found = int32(a[1] - 1)
         if x != far and inverse != float32(0):
             o = max(edge(float32(x) - REACH, a), edge(float32(x) + REACH, a))
-            found = limited(math.ceil(o + float32(0.01) + abs(o) * float32(1e-6)), a)
+            found = limited(math.floor(o + float32(0.01) + abs(o) * float32(1e-6)), a)
         return found
 
     return first, last

@@ -30,7 +30,7 @@ MAPS: dict[str, Any] = {
     **{mode: Resampling(112, 56, mode, 0.5, 2.0, 1.0, -0.5) for mode in ("nearest", "linear", "cubic")},
     "inside": Resampling(112, 56, "cubic", 0.5, 2.0, 1.1, -0.5, excluded=True, bounded=True),
 }
-POOLS = ["MaxPool", "MaxPool uint8", "MaxPoolGrad", "MaxPoolGrad uint8", "MaxPoolGrad uint8 dilated"]
+POOLS = ["MaxPool", "MaxPool uint8", "MaxPoolGrad", "MaxPoolGrad uint8", "MaxPoolGrad uint8 dilated", "MaxPoolGrad far"]
 KINDS = [*product((*MAPS, *POOLS), ("C", "channels_last"), ("bfloat16", "float32", "float64"))]
 
 
@@ -55,7 +55,8 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, str]
     if axis is None:
         (values if "Grad" in operator else outputs)["Indices"] = array(small, "uint8" if "uint8" in words else "int64")
     spread = 2 if "dilated" in words else 1
-    attributes = {"kernel_shape": (3, 3), "strides": (2, 2), "dilations": (spread, spread), "pads": (spread,) * 4}
+    far = 4 if "far" in words else 2
+    attributes = {"kernel_shape": (3, 3), "strides": (far, far), "dilations": (spread, spread), "pads": (spread,) * 4}
     attributes |= {"index_base": "tensor"}
     axes = {"spatial": large[2:], "out": small[2:]}
     call = Call(operator, values, outputs, attributes, axes, frozenset(), "cuda:0", Policy())

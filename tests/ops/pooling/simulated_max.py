@@ -29,7 +29,11 @@ POOLS: list[tuple[Any, Any, Any, Any, Any]] = [  # shape, kernel, strides, pads,
     ((1, 8, 5, 7), (2, 3), (3, 1), (0, 1), (1, 2)),
     ((3, 2, 16), (4,), (1,), (2,), (1,)),
     ((1, 4, 3, 4, 4), (2, 2, 3), (1, 2, 2), (1, 0, 1), (2, 1, 1)),
+    ((1, 2, 5, 9), (5, 3), (1, 1), (2, 0), (1, 2)),
+    ((1, 2, 11, 16), (3, 2), (2, 1), (0, 1), (1, 1)),
+    ((1, 8, 7, 6), (6, 2), (2, 2), (0, 0), (1, 1)),
 ]
+OF_ANY_WINDOWS = [POOLS[1], POOLS[-1]]
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -54,9 +58,10 @@ def test_a_gradient_of_the_forward_pass_is_that_of_the_formulas(
     np.testing.assert_array_equal(found["Y"], expected["Y"])
     np.testing.assert_array_equal(found["Indices"], expected["Indices"])
     inputs = {"dY": random.standard_normal(out).astype(dtype), "Indices": found["Indices"]}
-    gradient, _ = simulate(plan, "MaxPoolGrad", inputs, {"dX": (shape, dtype)}, given, axes, last)
+    gradient, kernel = simulate(plan, "MaxPoolGrad", inputs, {"dX": (shape, dtype)}, given, axes, last)
     of = reference("MaxPoolGrad", inputs, {**formula, "index_base": base, "input_size": shape[2:]})
     assert_close("MaxPoolGrad", "dX", gradient["dX"], of["dX"])
+    assert ("_of_" in kernel) == (pool not in OF_ANY_WINDOWS)
 
 
 @pytest.mark.parametrize("last", [False, True])

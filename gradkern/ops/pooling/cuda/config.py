@@ -1,12 +1,14 @@
-"""How a kernel of max pooling runs."""
+"""How the kernels of max pooling run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from gradkern.cuda.device_code.columns import ByElementType
 
-__all__ = ["MaxPoolConfig"]
+__all__ = ["MaxPoolConfig", "PatchConfig", "Reach"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +33,92 @@ class MaxPoolConfig(ByElementType):
     def name(self) -> str:
         kind = "local" if self.local else "index"
         return f"{'channels' if self.last else 'columns'}_{kind}_{self.lanes}{'_dilated' if self.dilated else ''}"
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        return 1, 1 if self.last else self.lanes
+
+    tile = 1
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Of `size` inputs along an axis, from a multiple of the stride on: the windows that reach them.
+
+    first: the first of these, counted from that which begins (without `begin`, the padding) at the first input
+    """
+
+    kernel: int
+    stride: int
+    dilation: int
+    begin: int
+    size: int
+
+    @property
+    def first(self) -> int:
+        return -(((self.kernel - 1) * self.dilation - self.begin) // self.stride)
+
+    @property
+    def count(self) -> int:
+        return (self.size - 1 + self.begin) // self.stride - self.first + 1
+
+    def taps(self, window: int) -> Iterator[tuple[int, int]]:
+        """Of a window, counted from `first`: each of the inputs that it has, and which of its elements that is."""
+        for x in range(self.size):
+            tap, rest = divmod(x + self.begin - (window + self.first) * self.stride, self.dilation)
+            if rest == 0 and 0 <= tap < self.kernel:
+                yield x, tap
+
+
+@dataclass(frozen=True)
+class PatchConfig(ByElementType):
+    """The gradient of a pool whose windows along the last two axes are compiled in: (kernel, stride, dilation, begin).
+
+    last, lanes, local: as in MaxPoolConfig; lanes: of one store, where channels are first
+    patch, tile: as in Layout.numbers
+    group: windows along a line that one access has, where channels are first; 0: one by one
+    in_tensor: indices count the elements of all planes
+    flat: the first axis has one element, which stays
+    """
+
+    data: str
+    last: bool
+    lanes: int
+    local: bool
+    windows: tuple[tuple[int, int, int, int], ...]
+    patch: tuple[int, int]
+    tile: int
+    group: int
+    in_tensor: bool
+    flat: bool
+    native_bfloat16: bool = True
+    threads: int = 256
+
+    @property
+    def name(self) -> str:
+        kind, size = ("local" if self.local else "index"), "x".join(str(kernel) for kernel, *_ in self.windows)
+        return f"{'channels' if self.last else 'columns'}_{kind}_{self.lanes}_of_{size}"
+
+    @property
+    def channels(self) -> int:
+        return self.lanes if self.last else 1
+
+    @cached_property
+    def reaches(self) -> tuple[Reach, Reach]:
+        rows, columns = (Reach(*each, size) for each, size in zip(self.windows, self.patch, strict=True))
+        return rows, columns
+
+    def table(self, row: int) -> tuple[tuple[int, int, int, int], ...]:
+        """Of the windows of a line, which of its elements is which of the patch, for adds_where_equal: places in arrays
+        of sums (of positions by channels), dY and indices (of windows by channels), and wanted indices.
+        """
+        (rows, columns), found = self.reaches, list[tuple[int, int, int, int]]()
+        for x1, tap1 in rows.taps(row):
+            for window in range(columns.count):
+                for x2, tap2 in columns.taps(window):
+                    position = x1 * self.patch[1] + x2
+                    for c in range(self.channels):
+                        sums, value = position * self.channels + c, window * self.channels + c
+                        of_plane = sums if self.in_tensor else position
+                        found.append((sums, value, value, tap1 * columns.kernel + tap2 if self.local else of_plane))
+        return tuple(found)

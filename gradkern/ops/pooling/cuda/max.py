@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
-from gradkern.call import Call, Refusal
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device_code.columns import reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
@@ -12,11 +13,13 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import Windows, reach
 from gradkern.kernels.separable.config import SPATIAL_ARGUMENTS, axis_numbers, axis_values
 from gradkern.kernels.separable.layout import Layout
-from gradkern.ops.pooling.cuda.config import MaxPoolConfig
+from gradkern.ops.pooling.cuda.config import MaxPoolConfig, PatchConfig
 from gradkern.ops.pooling.windows import PoolWindows
 
 __all__ = ["plan"]
 
+_MOST_REACH = 4  # of a window that is compiled in: code grows with its elements
+_ROWS = 4  # of patches of a block, one below another
 _PLACES = {"dY": "first", "X": "first", "Indices": "second", "dX": "third", "Y": "third"}
 
 
@@ -54,13 +57,15 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
         indices is not None,
         device.capability >= (8, 0),
     )
-    numbers, grid = layout.numbers(shape, config.threads)
+    patched = _patched(config, windows, in_tensor, tensors) if gradient else None
+    config, builder = (config, "max_kernel") if patched is None else (patched, "patch_kernel")
+    numbers, grid = layout.numbers(shape, config.threads, config.patch, config.tile)
     numbers |= axis_values([(*axis_numbers(each, config.compute)[:8], *reciprocal(each.dilation)) for each in along])
     numbers |= {"channels": shape[1] if layout.last else 1, "plane_step": inputs if in_tensor else 0}
     words = operator_words(call.operator)
     kernel = kernel_of(
         device,
-        "gradkern.ops.pooling.cuda.max_kernel:build",
+        f"gradkern.ops.pooling.cuda.{builder}:build",
         config,
         name=kernel_name(words, config.data, config.name),
         arguments=len(SPATIAL_ARGUMENTS),
@@ -69,3 +74,32 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     given = [_PLACES[name] for name in tensors]
     launch = Launch(kernel, grid, config.threads, *named(SPATIAL_ARGUMENTS, numbers, given))
     return LaunchPlan(f"{words}_{config.name}", launch)
+
+
+def _patched(
+    config: MaxPoolConfig, windows: PoolWindows, in_tensor: bool, tensors: Mapping[str, Tensor]
+) -> PatchConfig | None:
+    """The config of a pool of small windows that touch or overlap; None of others."""
+    numbers = windows.kernel, windows.strides, windows.dilations, windows.begins
+    axes = tuple(zip(*(each[1:] for each in numbers), strict=True))
+    if any(stride > 2 or (kernel - 1) * dilation > _MOST_REACH for kernel, stride, dilation, _ in axes):
+        return None
+    rows = 1 if windows.inputs[1] == 1 else 2
+    columns = 2 if config.last else max(2, config.lanes)
+    group = columns // windows.strides[2]
+    aligned = all(each.alignment >= min(16, group * each.dtype.itemsize) for each in tensors.values())
+    if config.last or not aligned or windows.outputs[2] % group:
+        group = 0
+    return PatchConfig(
+        config.data,
+        config.last,
+        config.lanes,
+        config.local,
+        axes,
+        (rows, columns),
+        _ROWS if config.last and windows.inputs[1] > rows else 1,
+        group,
+        in_tensor,
+        windows.kernel[0] == windows.inputs[0] == windows.outputs[0] == 1,
+        config.native_bfloat16,
+    )

@@ -20,6 +20,7 @@ from gradkern.kernels.separable.config import Kind
 from gradkern.kernels.separable.positions import items, spatial_kernel
 from gradkern.kernels.separable.weights import weights
 from gradkern.ops.pooling.cuda.config import MaxPoolConfig
+from gradkern.ops.pooling.cuda.patch_kernel import tap_of, window_loader
 
 __all__ = ["build"]
 
@@ -29,61 +30,24 @@ def build(config: MaxPoolConfig) -> Callable[..., None]:
     return spatial_kernel(_gradient(config) if config.operator == "MaxPoolGrad" else _forward(config))
 
 
-def _tap(dilated: bool) -> Callable[..., Any]:
-    """tap(x, o, a): which element of window o x is; -1 if none. a: an axis, with reciprocals of its dilation last."""
-    DILATED = dilated
-
-    @device_function
-    def tap(x: int, o: int, a: Any) -> int:
-        t = int32(x + int32(a[7]) - o * int32(a[3]))
-        if DILATED and t >= 0:
-            whole = i.divided(t, int32(a[8]), int32(a[9]))
-            t = int32(-1) if int32(whole * int32(a[6])) != t else whole
-        if t >= int32(a[2]) or t < 0:
-            t = int32(-1)
-        return t
-
-    return tap
-
-
-def _index_loader(config: MaxPoolConfig, channels: int) -> Callable[..., Any]:
-    """load(words, address): of the indices of `channels` channels side by side their lower 32 bits, each in a word."""
-    COUNT, LOCAL = channels, config.local
-    PIECE = COUNT if LOCAL else min(16, 8 * COUNT)
-    PIECES = 1 if LOCAL else 8 * COUNT // PIECE
-    load_piece = i.word_loader("global", PIECE)
-
-    @device_function
-    def load(found: Any, words: Any, address: int) -> None:
-        for p in range(PIECES):
-            load_piece(words, p * (PIECE // 4), address + p * PIECE)
-        for e in range(COUNT):
-            if LOCAL:
-                found[e] = int32((words[e // 4] >> (8 * (e % 4))) & 255)
-            else:
-                found[e] = words[2 * e]
-
-    return load
-
-
 def _gradient(config: MaxPoolConfig) -> Callable[..., None]:
     LANES, LAST, LOCAL, ITEM = config.lanes, config.last, config.local, ITEMSIZE[config.data]
     FLOAT = float64 if config.compute == "float64" else float32
     CHANNELS = LANES if LAST else 1
-    WORDS, INDEX = (max(1, CHANNELS // 4) if LOCAL else 2 * CHANNELS), (1 if LOCAL else 8)
-    own, tap = items(config.threads, LANES, LAST), _tap(config.dilated)
+    INDEX = 1 if LOCAL else 8
+    own, tap = items(config.threads, LANES, LAST, config.patch), tap_of(config.dilated)
     first, last, _ = weights(Kind("windows"), config.compute)
-    load_indices, load = _index_loader(config, CHANNELS), i.loader("global", config.data, CHANNELS)
+    load = window_loader(config, CHANNELS)
     store = i.storer("global", config.data, LANES, config.native_bfloat16)
 
     @device_function
     def gradient(
         dY: int, indices: int, dX: int, numbers: Any, channels: int, plane_step: int, a: Any, b: Any, c: Any
     ) -> None:
-        image, x0, x1, x2, channel = own(numbers, a[0], b[0])
+        image, x0, x1, x2, channel = own(numbers, a[0])
         if image < numbers[5]:
             sums, d = cuda.local.array(LANES, FLOAT), cuda.local.array(CHANNELS, FLOAT)
-            found, words = cuda.local.array(CHANNELS, int32), cuda.local.array(WORDS, int32)
+            found = cuda.local.array(CHANNELS, int32)
             for e in range(LANES):
                 sums[e] = FLOAT(0)
             # the number of the first channel, counted in elements of planes: what its indices begin at
@@ -100,8 +64,8 @@ def _gradient(config: MaxPoolConfig) -> Callable[..., None]:
                     line = int32(int32(o0 * int32(b[1]) + o1) * int32(c[1]))
                     for o2 in range(first(x2, c), last2 + 1):
                         o = int32(line + o2)
-                        load(d, i.row_address(at, o, int32(step * ITEM)))
-                        load_indices(found, words, i.row_address(at_index, o, int32(step * INDEX)))
+                        of_index = i.row_address(at_index, o, int32(step * INDEX))
+                        load(d, found, int32(0), i.row_address(at, o, int32(step * ITEM)), of_index, True)
                         for e in range(LANES):
                             if LOCAL:
                                 tap2 = tap(int32(x2 + (0 if LAST else e)), int32(o2), c)
@@ -124,7 +88,7 @@ def _forward(config: MaxPoolConfig) -> Callable[..., None]:
     FLOAT = float64 if config.compute == "float64" else float32
     PIECE = LANES if LOCAL else min(16, 8 * LANES)
     PIECES, WORDS = (1 if LOCAL else 8 * LANES // PIECE), max(1, PIECE // 4)
-    own = items(config.threads, LANES, LAST)
+    own = items(config.threads, LANES, LAST, config.patch)
     load = i.loader("global", config.data, LANES)
     store = i.storer("global", config.data, LANES, config.native_bfloat16)
     store_piece = i.word_storer("global", PIECE)
@@ -134,7 +98,7 @@ def _forward(config: MaxPoolConfig) -> Callable[..., None]:
         X: int, indices: int, Y: int, numbers: Any, channels: int, plane_step: int, a: Any, b: Any, c: Any
     ) -> None:
         """`own` counts outputs here."""
-        image, o0, o1, o2, channel = own(numbers, a[1], b[1])
+        image, o0, o1, o2, channel = own(numbers, a[1])
         if image < numbers[5]:
             most, x = cuda.local.array(LANES, FLOAT), cuda.local.array(LANES, FLOAT)
             found, words = cuda.local.array(LANES, int32), cuda.local.array(WORDS, int32)
