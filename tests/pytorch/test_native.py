@@ -567,3 +567,26 @@ def test_a_tensor_without_elements_is_recognised_without_memory() -> None:
     assert record is not None
     aten.batch_norm_backward(*args)
     assert record.taken == 1
+
+
+def test_operators_that_machine_code_never_answers_stay_pythons_altogether() -> None:
+    code = """
+import torch, gradkern.torch
+from gradkern.torch.overrides import switch
+gradkern.torch.enable(devices="cpu", min_bytes=0, native=True, only_faster=False)
+x = torch.randn(4, 8, 16, requires_grad=True)
+def step():
+    y = torch.nn.functional.layer_norm(x, (16,)) + torch.nn.functional.group_norm(x, 2) + torch.softmax(x.detach(), 1)
+    y.square().sum().backward()
+def registered():
+    return [each.translation.name for each in switch._kernels() if each.override.native is not None]
+step()
+assert not registered()
+gradkern.torch.tune(step)
+for _ in range(3):
+    step()
+print(*registered(), *[(row.op, row.taken, row.natively, bool(row.by_python)) for row in gradkern.torch.report()])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    rows = "('native_layer_norm_backward', 3, 2, False) ('native_group_norm_backward', 3, 0, True)"
+    assert done.stdout.strip() == f"native_layer_norm_backward {rows}", done.stderr

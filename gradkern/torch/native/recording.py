@@ -13,7 +13,7 @@ from gradkern.call import Delegating, Plan, Repeatable, execution
 from gradkern.torch.native import words as w
 from gradkern.torch.native.shim import dtype_code
 
-__all__ = ["Output", "Steps", "Unrepeatable", "of_cpu", "of_cuda"]
+__all__ = ["Output", "Steps", "Unrepeatable", "of_cpu", "of_cuda", "unrepeatable"]
 
 
 class Unrepeatable(Exception):  # noqa: N818  not an error: Python answers such calls
@@ -148,10 +148,18 @@ def of_cpu(
 
 def _required(plan: Plan) -> Any:
     """The plan that is executed. Raises Unrepeatable."""
+    reason = unrepeatable(plan)
+    if reason:
+        raise Unrepeatable(reason)
+    return plan.within if isinstance(plan, Delegating) else plan
+
+
+def unrepeatable(plan: Plan) -> str:
+    """Why machine code cannot repeat a plan, as far as it is known before a call; "" where it can."""
     plan = plan.within if isinstance(plan, Delegating) else plan
-    if not (isinstance(plan, Repeatable) and plan.REPEATABLE):
-        raise Unrepeatable(f"{plan.kernel} is not only launches of gradkern's own kernels")
-    return plan
+    if isinstance(plan, Repeatable) and plan.REPEATABLE:
+        return ""
+    return f"{plan.kernel} is not only launches of gradkern's own kernels"
 
 
 def _address(array: Any) -> int:

@@ -26,7 +26,7 @@ from gradkern.torch.native.kernel import NativeKernel, Record, unsupported
 from gradkern.torch.native.recording import Steps, Unrepeatable
 from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.override import Override
-from gradkern.torch.overrides.runners import Run, runner, steps
+from gradkern.torch.overrides.runners import Run, by_python, runner, steps
 from gradkern.torch.overrides.signatures import Description, Signature, describe, random_args, recogniser
 from gradkern.torch.overrides.timing import synchronize
 
@@ -53,7 +53,7 @@ class Kernel:
             MOST, _MOST_ALIKE, keeps=lambda signature: signature.run is not None
         )
         self._counts: dict[Record, Signature] = {}
-        self._runs: dict[tuple[Description, Any], tuple[Run, Callable[..., Steps]]] = {}
+        self._runs: dict[tuple[Description, Any], tuple[Run, Callable[..., Steps], str]] = {}
         self._least = 0
         self.by_python = ""  # why Python answers all calls, where machine code was asked for
         self._enabled = self._timed = self._raises = False
@@ -80,10 +80,20 @@ class Kernel:
         """Answer calls by these options; none come before the override is installed."""
         self.options = options
         self._timed, self._raises = options.timed, options.on_refusal == "raise"
-        if options.native and self.override.native is None:
-            self._use_machine_code()
+        self.answer_natively()
         self._answer_from(max(1, options.least(self.translation.group)))  # what is empty is PyTorch's
         self._set_enabled(True)
+
+    def answer_natively(self) -> None:
+        """Let machine code answer, if that is wanted and there is a plan that it can repeat, or will be one in a step:
+        what it hands on to Python costs more than by Python alone. Registering is not safe while other threads train.
+        """
+        options, kinds = self.options, self.signatures()
+        able = options.plan == "now" or any(each.run is not None and not each.by_python for each in kinds)
+        if options.native and able and self.override.native is None:
+            self._use_machine_code()
+            self._answer_from(self._least)
+            self._set_enabled(self._enabled)
 
     def _use_machine_code(self) -> None:
         """Register machine code in place of Python, where that can be."""
@@ -184,7 +194,7 @@ class Kernel:
                 run = self._runs.get((description, flags))
                 if run is None:
                     run = self._runs[description, flags] = self._planned(description, flags)
-                signature.run, signature.steps = run
+                signature.run, signature.steps, signature.by_python = run
             except Exception as error:
                 _raise_if_lost(error)
                 signature.reason = _said(error)
@@ -199,10 +209,10 @@ class Kernel:
         return provider, description.device, partial(dry_plan_for, provider=provider, **_described(description, flags))
 
     @staticmethod
-    def _planned(description: Description, flags: Any) -> tuple[Run, Callable[..., Steps]]:
+    def _planned(description: Description, flags: Any) -> tuple[Run, Callable[..., Steps], str]:
         prepared = plan_for(**_described(description, flags))
         described = description, prepared.plan, tuple(prepared.call.outputs)
-        return runner(*described), partial(steps, *described)
+        return runner(*described), partial(steps, *described), by_python(description, prepared.plan)
 
     def _body(self) -> Callable[..., Any]:
         split, rows, measured = self.translation.split, self._table.rows, self.translation.measured
@@ -351,7 +361,7 @@ class Kernel:
             for record in tuple(signature.records):
                 record.withdraw()
         runs = [each.run for each in signatures if each.run is not None]
-        for wanted in [each for each, (run, _) in self._runs.items() if run in runs] if runs else ():
+        for wanted in [each for each, (run, *_) in self._runs.items() if run in runs] if runs else ():
             del self._runs[wanted]
 
     def _failed(self, signature: Signature, error: Exception) -> None:

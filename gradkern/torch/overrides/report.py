@@ -137,7 +137,7 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
             natively = sum(record.taken for each in alike for record in tuple(each.records))
             by_python = ""
             if kernel.options.native and not reason:
-                by_python = next((each.by_python for each in alike if each.by_python), kernel.by_python)
+                by_python = kernel.by_python or next((each.by_python for each in alike if each.by_python), "")
             rows.append(Row(name, device, text, taken, declined, reason, *times, natively, by_python))
         if kernel.enabled and kernel.override.covered:
             reason = "another kernel was registered on top of gradkern's: it gets the calls that this one hands on"

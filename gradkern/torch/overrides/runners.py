@@ -14,10 +14,10 @@ from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.view import device_arrays
 from gradkern.call import Plan, execution
 from gradkern.torch.aten.request import Constant, View
-from gradkern.torch.native.recording import Output, Steps, Unrepeatable, of_cpu, of_cuda
+from gradkern.torch.native.recording import Output, Steps, of_cpu, of_cuda, unrepeatable
 from gradkern.torch.overrides.signatures import Description, Result, Source, derived
 
-__all__ = ["Run", "runner", "steps"]
+__all__ = ["Run", "by_python", "runner", "steps"]
 
 Run = Callable[[tuple[torch.Tensor, ...]], Any]
 """aten's results for the tensors of a call; None where the call is not quite like the others."""
@@ -35,11 +35,9 @@ def steps(
     tensors: tuple[torch.Tensor, ...],
     place_of: Callable[[torch.Tensor], int],
 ) -> Steps:
-    """The same for machine code. tensors: of such a call; place_of: of a tensor's address, to machine code. Raises
-    Unrepeatable.
+    """The same for machine code, where nothing makes that impossible. tensors: of such a call; place_of: of a tensor's
+    address, to machine code. Raises Unrepeatable.
     """
-    if description.finish is not None or _derived(description.sources):
-        raise Unrepeatable("PyTorch computes a part of it")
     device, made = tensors[0].device, dict(description.outputs)
     outputs = [_output(made[name], device) for name in order]
     places = [place_of(tensors[each]) if isinstance(each, int) else -1 for each in description.sources]
@@ -57,6 +55,13 @@ def steps(
         for name, (tensor, array) in zip(order, written, strict=True)
     ]
     return of_cpu(plan, read, arrays, places, outputs)
+
+
+def by_python(description: Description, plan: Plan) -> str:
+    """Why Python answers such calls, as far as it is known before one comes; "" where machine code can."""
+    if description.finish is not None or _derived(description.sources):
+        return "PyTorch computes a part of it"
+    return unrepeatable(plan)
 
 
 def _output(result: Result, device: torch.device) -> Output:

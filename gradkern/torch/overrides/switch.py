@@ -281,6 +281,9 @@ def _plan_signatures(calls: Mapping[Signature, int], small: Mapping[Kernel, int]
             for signature in kernel.signatures() if kernel.enabled else ():
                 kernel.plan(signature)
         tuning.tune()
+        for kernel in _kernels():
+            if kernel.enabled:
+                kernel.answer_natively()
         if first and _only_faster():
             compare(_kernels(), calls, small)
             found = verdicts(_kernels())
