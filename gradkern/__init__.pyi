@@ -1168,7 +1168,7 @@ def run(
     epsilon: float = 1e-05,
     momentum: float = 0.9,
     training_mode: Literal[1] = 1,
-    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     unbiased: Literal[0, 1] = 0,
     outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
@@ -1192,8 +1192,8 @@ def run(
       momentum: how much of the running statistics stays, as ONNX has it; PyTorch's momentum is 1 less that
       training_mode: statistics are those of the batch
       activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))), relu6
-          (t between 0 and 6), hardswish (t relu6(t + 3) / 6) or elu (t where t > 0, else activation_alpha (exp(t) -
-          1))
+          (t between 0 and 6), hardswish (t relu6(t + 3) / 6), elu (t where t > 0, else activation_alpha (exp(t) -
+          1)) or gelu (t Phi(t))
       activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
           output's sign has to be the input's. With the other activations it has no effect
       unbiased: 1: running_var takes the variance over one element less, as in PyTorch: NaN for one element; 0: over
@@ -1253,7 +1253,7 @@ def run(
     *,
     epsilon: float = 1e-05,
     mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
-    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,
@@ -1277,8 +1277,8 @@ def run(
       epsilon: accepted for compatibility; saved_inv_std already has it
       mode: on a GPU, cuDNN's older functions in this mode and nothing else; auto, the fastest of all kernels
       activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))), relu6
-          (t between 0 and 6), hardswish (t relu6(t + 3) / 6) or elu (t where t > 0, else activation_alpha (exp(t) -
-          1))
+          (t between 0 and 6), hardswish (t relu6(t + 3) / 6), elu (t where t > 0, else activation_alpha (exp(t) -
+          1)) or gelu (t Phi(t))
       activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
           output's sign has to be the input's. With the other activations it has no effect
 
@@ -2547,7 +2547,9 @@ def run(
       sample_shift: t of each sample and channel
       residual_grad: added to dX: the gradient that comes to X past the norm, as to the sum of SkipGroupNorm
       groups: number of groups
-      activation: as batch norm has them, and gelu (t Phi(t))
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))), relu6
+          (t between 0 and 6), hardswish (t relu6(t + 3) / 6), elu (t where t > 0, else activation_alpha (exp(t) -
+          1)) or gelu (t Phi(t))
       activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
           output's sign has to be the input's. With the other activations it has no effect
       channels_last: 1: the last axis has the channels; 0: the second axis
@@ -2593,7 +2595,9 @@ def run(
       num_groups: number of groups
       epsilon: added to the variance
       stash_type: ONNX's number of the statistics' type; 1 is float32
-      activation: as batch norm has them, and gelu (t Phi(t))
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))), relu6
+          (t between 0 and 6), hardswish (t relu6(t + 3) / 6), elu (t where t > 0, else activation_alpha (exp(t) -
+          1)) or gelu (t Phi(t))
       activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
           output's sign has to be the input's. With the other activations it has no effect
 
@@ -2628,7 +2632,9 @@ def run(
       scale: scale of each channel
       B: bias of each channel
       epsilon: added to the variance
-      activation: as batch norm has them, and gelu (t Phi(t))
+      activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))), relu6
+          (t between 0 and 6), hardswish (t relu6(t + 3) / 6), elu (t where t > 0, else activation_alpha (exp(t) -
+          1)) or gelu (t Phi(t))
       activation_alpha: the slope of leaky_relu below 0, and elu's factor there; finite, and not negative, as the
           output's sign has to be the input's. With the other activations it has no effect
 
@@ -4475,7 +4481,7 @@ def prepare(
     epsilon: float = 1e-05,
     momentum: float = 0.9,
     training_mode: Literal[1] = 1,
-    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     unbiased: Literal[0, 1] = 0,
     outputs: _BatchNormalizationOutput | Iterable[_BatchNormalizationOutput] | None = None,
@@ -4521,7 +4527,7 @@ def prepare(
     *,
     epsilon: float = 1e-05,
     mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
-    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu"] = "none",
+    activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
     out: Mapping[_BatchNormalizationGradOutput, _Array] | None = None,

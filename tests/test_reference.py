@@ -166,7 +166,7 @@ def test_batch_norm_is_the_derivative_with_statistics_of_x_and_of_any_value(
 @pytest.mark.parametrize(
     ("activation", "seen", "residual"),
     [("relu", "Y", 1), ("relu", "B", 0), ("leaky_relu", "Y", 1), ("leaky_relu", "B", 0)]
-    + [(each, "B", 0) for each in ("silu", "relu6", "hardswish", "elu")],
+    + [(each, "B", 0) for each in ("silu", "relu6", "hardswish", "elu", "gelu")],
 )
 def test_batch_norm_with_an_activation_is_the_derivative(
     draw: Callable[..., Array], activation: str, seen: str, residual: int
@@ -182,6 +182,7 @@ def test_batch_norm_with_an_activation_is_the_derivative(
             "relu6": np.minimum(np.maximum(t, 0), 6),
             "hardswish": t * np.minimum(np.maximum(t + 3, 0), 6) / 6,
             "elu": np.maximum(t, 0) + 0.2 * (np.exp(np.minimum(t, 0)) - 1),
+            "gelu": forward.activated(t, "gelu"),
         }
         if activation in others:
             return others[activation]

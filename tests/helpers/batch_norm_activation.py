@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
+from scipy.special import ndtr
 
 EPSILON, MOMENTUM, ALPHA = 1e-3, 0.8, 0.2
 ROUNDING = {"float64": 1e-13, "float32": 4e-6, "float16": 1e-3, "bfloat16": 8e-3}
@@ -155,6 +156,8 @@ def activated(t: np.ndarray, activation: str) -> np.ndarray:
         return t * np.clip(t + 3, 0, 6) / 6
     if activation == "elu":
         return np.where(t > 0, t, ALPHA * np.expm1(np.minimum(t, 0)))
+    if activation == "gelu":
+        return t * ndtr(t)
     return t / (1 + np.exp(-t)) if activation == "silu" else t
 
 
@@ -170,6 +173,8 @@ def derivative(t: np.ndarray, activation: str) -> np.ndarray:
         return np.where(np.abs(t) < 3, t / 3 + 0.5, t > 0)
     if activation == "elu":
         return np.where(t > 0, 1.0, ALPHA * np.exp(np.minimum(t, 0)))
+    if activation == "gelu":
+        return ndtr(t) + t * np.exp(-0.5 * t**2) / np.sqrt(2 * np.pi)
     s = 1 / (1 + np.exp(-t))
     return s * (1 + t * (1 - s))
 

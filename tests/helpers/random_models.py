@@ -29,7 +29,7 @@ ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (
     nn.ReLU6,
     nn.Hardswish,
     lambda: nn.ELU(0.7),
-    nn.ReLU,
+    nn.GELU,
 )
 
 
@@ -218,7 +218,7 @@ class Images(Drawn):
             lambda: functional.relu6(x),
             lambda: functional.hardswish(x),
             lambda: functional.elu(x, 0.7),
-            lambda: torch.relu(x),
+            lambda: functional.gelu(x),
         )
         return kinds[number % len(kinds)]()
 
@@ -231,12 +231,17 @@ class Images(Drawn):
     def norm_sum(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:
         y, other = self.normed(x, number), kept[number // 3 % len(kept)]
         if number % 4 == 0:
+            if number % 8:
+                other = other * 1.5
+                other += y
+                return other
             y += other
             return y
         return other + y if number % 4 == 1 else y + other
 
     def norm_sum_activation(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:
-        return self.act(self.norm_sum(x, kept, number), number)
+        """With an activation whose derivative the output's sign tells, or another."""
+        return self.act(self.norm_sum(x, kept, number), number // 2 % 3)
 
     def two_norms(self, x: Tensor, kept: list[Tensor], number: int) -> Tensor:
         """As where a block's shortcut has a norm; at times of one module."""

@@ -221,14 +221,7 @@ def _batch_norm(
             scale, bias, mean, r = _per_channel(X, Scale, B, saved_mean, saved_inv_std)
             t = (X - mean) * r * scale + bias
         assert t is not None
-        D = {
-            "relu": np.where(t <= 0, 0.0, D),
-            "leaky_relu": np.where(t > 0, D, activation_alpha * D),
-            "silu": D * expit(t) * (1 + t * expit(-t)),
-            "relu6": np.where((t > 0) & (t < 6), D, 0.0),
-            "hardswish": D * np.where(np.abs(t) < 3, t / 3 + 0.5, t > 0),
-            "elu": np.where(t > 0, D, D * activation_alpha * np.exp(np.minimum(t, 0))),
-        }[activation]
+        D = _through(activation, D, t, activation_alpha)
     sums = _batch_norm_sums(D, X, saved_mean, saved_inv_std)
     del sums["sums"]  # a message to other parts
     m = X.shape[0] * math.prod(X.shape[2:])
@@ -257,21 +250,41 @@ def _batch_norm_forward(
     saved = {"saved_mean": mean, "saved_inv_std": 1 / np.sqrt(variance + epsilon) if m else np.zeros_like(mean)}
     gain, bias, shift = _per_channel(X, scale * saved["saved_inv_std"], B, mean)
     t = (X - shift) * gain + bias + (0.0 if Z is None else Z)
-    Y = {
-        "none": t,
-        "relu": np.where(t <= 0, 0.0, t),
-        "leaky_relu": np.where(t > 0, t, activation_alpha * t),
-        "silu": t * expit(t),
-        "relu6": np.clip(t, 0, 6),
-        "hardswish": t * np.clip(t + 3, 0, 6) / 6,
-        "elu": np.where(t > 0, t, activation_alpha * np.expm1(np.minimum(t, 0))),
-    }[activation]
+    Y = _activated(activation, t, activation_alpha)
     running: Gradients = {}
     new = {"running_mean": (input_mean, mean), "running_var": (input_var, variance * np.divide(m, m - unbiased))}
     for name, (old, of_batch) in new.items():
         if old is not None:
             running[name] = old * momentum + of_batch * (1 - momentum) if m else old
     return {"Y": Y, **running, **saved}
+
+
+def _activated(activation: str, t: Array, alpha: float) -> Array:
+    """A norm's activation."""
+    return {
+        "none": t,
+        "relu": np.where(t <= 0, 0.0, t),
+        "leaky_relu": np.where(t > 0, t, alpha * t),
+        "silu": t * expit(t),
+        "relu6": np.clip(t, 0, 6),
+        "hardswish": t * np.clip(t + 3, 0, 6) / 6,
+        "elu": np.where(t > 0, t, alpha * np.expm1(np.minimum(t, 0))),
+        "gelu": t * ndtr(t),
+    }[activation]
+
+
+def _through(activation: str, D: Array, t: Array, alpha: float) -> Array:
+    """The gradient of a norm's activation at t."""
+    return {
+        "none": D,
+        "relu": np.where(t <= 0, 0.0, D),
+        "leaky_relu": np.where(t > 0, D, alpha * D),
+        "silu": D * expit(t) * (1 + t * expit(-t)),
+        "relu6": np.where((t > 0) & (t < 6), D, 0.0),
+        "hardswish": D * np.where(np.abs(t) < 3, t / 3 + 0.5, t > 0),
+        "elu": np.where(t > 0, D, D * alpha * np.exp(np.minimum(t, 0))),
+        "gelu": D * _gelu_slope(t),
+    }[activation]
 
 
 def _batch_norm_sums(dY: Array, X: Array, saved_mean: Array, saved_inv_std: Array) -> Gradients:
@@ -499,14 +512,7 @@ def _group_norm(
     mean, r = (np.repeat(each, C // groups, 1)[..., None] for each in (mean, inv_std))
     xh, A = (x - mean) * r, gamma[:, None] * (1 + s)
     z = (xh * gamma[:, None] + beta[:, None]) * (1 + s) + t
-    if activation != "none":
-        slopes = {
-            "relu": np.where(z <= 0, 0.0, 1.0),
-            "leaky_relu": np.where(z > 0, 1.0, activation_alpha),
-            "silu": expit(z) * (1 + z * expit(-z)),
-            "gelu": ndtr(z) + z * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi),
-        }
-        D = D * slopes[activation]
+    D = _through(activation, D, z, activation_alpha)
 
     def mean_of_group(values: Array) -> Array:
         grouped = values.reshape(N, groups, -1)
@@ -549,13 +555,8 @@ def _group_norm_forward(
     gamma, beta = np.ones(C) if gamma is None else gamma, np.zeros(C) if beta is None else beta
     s, t = (np.zeros((N, C)) if each is None else each for each in (sample_scale, sample_shift))
     z = (z * gamma[:, None] + beta[:, None]) * (1 + s[..., None]) + t[..., None]
-    Y = {
-        "none": z,
-        "relu": np.where(z <= 0, 0.0, z),
-        "leaky_relu": np.where(z > 0, z, activation_alpha * z),
-        "silu": z * expit(z),
-        "gelu": z * ndtr(z),
-    }[("none", "silu")[activation] if isinstance(activation, int) else activation].reshape(x.shape)
+    name = ("none", "silu")[activation] if isinstance(activation, int) else activation
+    Y = _activated(name, z, activation_alpha).reshape(x.shape)
     return {"Y": np.moveaxis(Y, 1, -1) if channels_last else Y, "mean": mean, "inv_std": inv_std}
 
 

@@ -214,7 +214,8 @@ ACTIVATIONS = {
     "relu6": [nn.ReLU6(), nn.ReLU6(inplace=True), nn.Hardtanh(0, 6)],
     "hardswish": [nn.Hardswish(), nn.Hardswish(inplace=True)],
     "elu": [nn.ELU(), nn.ELU(0.4, inplace=True)],
-    "": [nn.Hardtanh(), nn.ELU(-0.5), nn.Softplus()],
+    "gelu": [nn.GELU()],
+    "": [nn.Hardtanh(), nn.ELU(-0.5), nn.Softplus(), nn.GELU("tanh")],
 }
 
 
@@ -253,7 +254,9 @@ class Odd(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.plain(x) + self.untracked(x)
         y = x * 2
-        y += self.one(x)  # writes y
+        first = y[:1]
+        y += self.one(x)  # writes what `first` sees
+        y = y + first
         z = self.two(y) + y.mean((2, 3), keepdim=True)  # no addition of tensors alike
         u = z * 3
         v = self.three(z) + u
@@ -266,6 +269,28 @@ def test_what_cannot_be_taken_is_left_with_the_reason() -> None:
     assert found == {"batch_norm": 2, "batch_norm + add": 1}
     unproven = "mul_ writes in between what it reads"  # of the ReLU alone
     assert left == {"it has no weight and bias": 1, "it has no running statistics": 1, unproven: 1}
+
+
+class Branches(nn.Module):
+    """Sums of batch norms as FastViT and GhostNet write them: into what was computed for that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.BatchNorm2d(4) for _ in range(4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one, two, three, four = self.norms
+        y = one(x) + two(x * 2)
+        y += three(x * 3)
+        z = torch.cat([x, y], 1)[:, 2:6]
+        z = z.contiguous()
+        z += four(y)
+        return functional.gelu(z)
+
+
+def test_an_addition_into_a_sum_that_nothing_else_sees_is_taken_with_the_norm() -> None:
+    found, left = check(Branches(), images(2, 4, 3, 5), images(3, 4, 3, 5))
+    assert (found, left) == ({"batch_norm + add": 6, "batch_norm": 2}, {})
 
 
 def test_transformers_compute_what_eager_does() -> None:

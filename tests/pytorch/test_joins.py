@@ -173,7 +173,7 @@ def exchanged(model: Any) -> Any:
 
 
 def other_activations(model: Any) -> Any:
-    model[2], model[5], model[3][2], model[6][4] = nn.Tanh(), nn.ReLU(), nn.Identity(), nn.GELU("tanh")
+    model[2], model[5], model[3][2], model[6][4] = nn.Tanh(), nn.GELU(), nn.GELU("tanh"), nn.GELU("tanh")
     return model
 
 

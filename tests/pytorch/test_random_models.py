@@ -148,8 +148,8 @@ def test_rewritten_models_compute_what_eager_does(
 TAKEN: dict[type[Drawn], set[str]] = {
     Images: {
         *("batch_norm", "batch_norm + relu", "batch_norm + leaky_relu", "batch_norm + silu", "batch_norm + relu6"),
-        *("batch_norm + hardswish", "batch_norm + elu", "batch_norm + add", "batch_norm + add + relu"),
-        *("batch_norm + add + leaky_relu", "depthwise conv"),
+        *("batch_norm + hardswish", "batch_norm + elu", "batch_norm + gelu", "batch_norm + add"),
+        *("batch_norm + add + relu", "batch_norm + add + leaky_relu", "depthwise conv"),
     },
     Rows: {"add + layer_norm", "add + rms_norm", "linear + gelu"},
 }

@@ -1,6 +1,6 @@
-"""The activations of batch norms, for kernels: relu(t) is t or 0; leaky_relu(t) is t or alpha t; silu(t) is t s(t),
+"""The activations of norms, for kernels: relu(t) is t or 0; leaky_relu(t) is t or alpha t; silu(t) is t s(t),
 s(t) = 1 / (1 + exp(-t)); relu6(t) is t between 0 and 6; hardswish(t) is t relu6(t + 3)/6; elu(t) is t or
-alpha (exp(t) - 1).
+alpha (exp(t) - 1); gelu(t) is t Phi(t). `result` and `native`: as gradkern.kernels.gelu has them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from numba.cuda import float32, float64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.activation_alpha import without_alpha
+from gradkern.kernels.gelu import gelu_of, slope_of
 
 __all__ = ["activation_of", "derivative_of"]
 
 _LOG2_E = 1.4426950408889634
 
 
-def activation_of(activation: str, compute: str) -> Callable[[Any], Any]:
+def activation_of(activation: str, compute: str, result: str, native: bool) -> Callable[[Any], Any]:
     """The device function activate(t), of t in the type `compute`; NaN gives NaN."""
+    if activation == "gelu":
+        return gelu_of(False, compute, result, native)
     name, ALPHA = without_alpha(activation)
     RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"
     RELU6, HARDSWISH, ELU = name == "relu6", name == "hardswish", name == "elu"
@@ -49,10 +52,12 @@ def activation_of(activation: str, compute: str) -> Callable[[Any], Any]:
     return activate
 
 
-def derivative_of(activation: str, compute: str) -> Callable[[Any, Any], Any]:
+def derivative_of(activation: str, compute: str, result: str, native: bool) -> Callable[[Any, Any], Any]:
     """The device function times_derivative(d, t): d times the derivative of activate at t. For relu and leaky_relu, t
     may also be activate(t): it has the same sign. As in PyTorch, if t is NaN relu gives d and leaky_relu gives alpha d.
     """
+    if activation == "gelu":
+        return _times_slope(slope_of(False, compute, result, native))
     name, ALPHA = without_alpha(activation)
     RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"
     RELU6, HARDSWISH, ELU = name == "relu6", name == "hardswish", name == "elu"
@@ -79,6 +84,14 @@ def derivative_of(activation: str, compute: str) -> Callable[[Any, Any], Any]:
         return d
 
     return times_derivative
+
+
+def _times_slope(slope: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    @device_function
+    def times_slope(d: Any, t: Any) -> Any:
+        return d * slope(t)
+
+    return times_slope
 
 
 def _sigmoid(compute: str) -> Callable[[Any], Any]:

@@ -49,7 +49,7 @@ def build(config: ChannelsLastConfig) -> Callable[..., None]:
     load_pair, store_pair = i.loader("shared", config.compute, 2), i.storer("shared", config.compute, 2)
     shuffle_down = i.shuffle_down_double if DOUBLE else i.shuffle_down
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
-    times_derivative = derivative_of(config.activation, config.compute)
+    times_derivative = derivative_of(config.activation, config.compute, config.compute, True)
     copy = None if BY_REGISTERS else i.async_copy(VECTOR)
     load_here, store_there = i.loader("global", config.data, WIDTH), i.storer("shared", config.data, WIDTH)
     all_but_3, all_but_2, all_but_1, all_parts = (i.wait_for_copies(newest) for newest in range(PARTS - 1, -1, -1))

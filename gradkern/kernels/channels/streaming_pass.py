@@ -58,8 +58,8 @@ def one_pass(
     load_channels = channel_loader(config, inverse)
     fetch, fetch_passing = fetcher(config, config.held), fetcher(config, config.reads[len(config.held) :])
     load, store, write_and_round = loader(config), storer(config), rounder(config)
-    activate = activation_of(config.activation, config.compute)
-    times_derivative = derivative_of(config.activation, config.compute)
+    how = config.activation, config.compute, config.compute, config.native_bfloat16
+    activate, times_derivative = activation_of(*how), derivative_of(*how)
     _, put_result = number_access(config.parameter, config.compute, config.native_bfloat16)
     wait_for_copies = i.wait_for_copies(STAGES - 1)
     divide = divider(config)

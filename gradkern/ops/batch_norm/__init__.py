@@ -9,7 +9,7 @@ Channels are the second axis, with m elements each. BatchNormalization:
     running_var = input_var momentum + variance (1 - momentum)    with unbiased=1, variance m/(m - 1)
 
 act is none, relu (0 where t + Z <= 0; NaN stays NaN), leaky_relu (activation_alpha (t + Z) where not t + Z > 0), silu
-(t/(1 + exp(-t))), relu6, hardswish or elu, as PyTorch has them. Z is an optional residual.
+(t/(1 + exp(-t))), relu6, hardswish, elu or gelu (t Phi(t)), as PyTorch has them. Z is an optional residual.
 X, Y and Z (N, C, spatial...) have type T; scale and B (C) type T1;
 running statistics type T2, and those of the batch type U. Arithmetic is float32 (float64 for float64) and rounds once,
 at the store. The statistics are accurate for a mean far from 0, too. Running statistics are computed if they are named

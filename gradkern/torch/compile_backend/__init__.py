@@ -38,7 +38,7 @@ for every fusion whatever its size, the least number of bytes for one, or by the
 or False; options={"gradkern": {"linear + gelu": False}}.
 
 Left alone, with the reason in `gradkern.torch.report()`: batch norms that are in evaluation, whose momentum is None or
-that have no parameters or running statistics; additions of other shapes, or that write into what is added to; norms of
+that have no parameters or running statistics; additions of other shapes, or into a tensor that others see; norms of
 types that the registry does not have together; what needs no gradient; and calls where dynamo_graph/proof.py cannot
 prove that one operator does the same: for writes, other grad modes or unknown functions between them, for tensors that
 the operator saves and a later call writes, for strides. A compiled model has no second derivatives, as with every

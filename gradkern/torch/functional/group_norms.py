@@ -14,30 +14,21 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
+from gradkern.errors import ArgumentError, ShapeError
 from gradkern.torch.counter import count_call
 from gradkern.torch.direct import Direct, is_eager, needs_pytorch
 from gradkern.torch.functional.arguments import require_shape, require_tensor
 from gradkern.torch.functional.convolutions import require_channels
-from gradkern.torch.functional.norm_activation import ACTIVATIONS, is_alpha
+from gradkern.torch.functional.norm_activation import ACTIVATIONS, is_alpha, require_activation
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
-__all__ = ["GROUP_NORM_ACTIVATIONS", "group_norm", "group_norm_act", "require_group_norm_activation", "spelled_out"]
+__all__ = ["group_norm", "group_norm_act", "spelled_out"]
 
 Tensor = torch.Tensor
 _FORWARD_PASS = Direct("GroupNormalization", ("Y", "mean", "inv_std"))
 _BACKWARD_PASS = Direct("GroupNormGrad", ("dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"))
 _MOST_RANK = 5
-GROUP_NORM_ACTIVATIONS = {**ACTIVATIONS, "gelu": lambda t, _: functional.gelu(t)}
-"""By their names in the contract: of a tensor and alpha."""
-
-
-def require_group_norm_activation(function: str, activation: Any) -> None:
-    """Raise AttributeValueError, a ValueError, for an unknown activation."""
-    if activation not in GROUP_NORM_ACTIVATIONS:
-        known = ", ".join(GROUP_NORM_ACTIVATIONS)
-        raise AttributeValueError(f"{function}: activation is {activation!r}; expected one of {known}")
 
 
 def group_norm(
@@ -85,7 +76,7 @@ def group_norm_act(
     >>> gradkern.torch.group_norm_act(x, 4, ones, zeros, sample_scale=torch.zeros(2, 32)).shape
     torch.Size([2, 32, 8, 8])
     """
-    require_group_norm_activation("group_norm_act", activation)
+    require_activation("group_norm_act", activation)
     require_channels("group_norm_act", input)
     for name, value in (("eps", eps), ("activation_alpha", activation_alpha)):
         if not isinstance(value, (int, float, Real)):
@@ -127,7 +118,7 @@ def spelled_out(
         t = t * (1 + sample_scale.view(shape))
     if sample_shift is not None:
         t = t + sample_shift.view(shape)
-    return GROUP_NORM_ACTIVATIONS[activation](t, alpha)
+    return ACTIVATIONS[activation](t, alpha)
 
 
 def _fits(

@@ -40,6 +40,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "relu6": lambda t, _: functional.relu6(t),
     "hardswish": lambda t, _: functional.hardswish(t),
     "elu": functional.elu,
+    "gelu": lambda t, _: functional.gelu(t),
 }
 """By their names in the contract: of a tensor and alpha."""
 
@@ -71,7 +72,7 @@ def batch_norm_act(
 ) -> Tensor:
     """activation(functional.batch_norm(input, ...) + residual), with functional.batch_norm's parameters.
 
-    activation        "none", "relu", "leaky_relu", "silu", "relu6", "hardswish" or "elu"
+    activation        "none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu" or "gelu"
     residual          of the shape of input; None: nothing is added
     activation_alpha  leaky_relu's slope below 0, and elu's factor there
 

@@ -116,9 +116,10 @@ def accelerate(
 
     - in an nn.Sequential, and subclasses that call their children as it does, such as torchvision's ConvNormActivation,
       nn.Linear followed by nn.GELU is computed as one, and in training nn.BatchNorm1d, 2d and 3d followed by nn.ReLU,
-      nn.LeakyReLU or nn.SiLU; in torchvision's ResNets with the addition between; and timm's BatchNormAct2d. The module
-      around the pair gets another class. It checks at every call what it is about to call: modules that were replaced
-      since, as by a conversion to SyncBatchNorm, or hooked are called as PyTorch calls them;
+      nn.LeakyReLU, nn.SiLU, nn.ReLU6, nn.Hardswish, nn.ELU or nn.GELU; in torchvision's ResNets with the addition
+      between; and timm's BatchNormAct2d. The module around the pair gets another class. It checks at every call what it
+      is about to call: modules that were replaced since, as by a conversion to SyncBatchNorm, or hooked are called as
+      PyTorch calls them;
     - depthwise convolutions are gradkern's forward, too;
     - nn.SyncBatchNorm sends one message each way, see SyncBatchNorm;
     - with autocast="input" layer norms and RMSNorms keep 16 bits under autocast, where PyTorch goes to float32;

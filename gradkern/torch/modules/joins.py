@@ -29,7 +29,7 @@ Tensor = torch.Tensor
 PATCHED = "a forward of its own has been put into it"
 _NORMS = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})
 _ACTIVATIONS = {nn.ReLU: "relu", nn.LeakyReLU: "leaky_relu", nn.SiLU: "silu", nn.ReLU6: "relu6"}
-_ACTIVATIONS |= {nn.Hardswish: "hardswish", nn.ELU: "elu"}
+_ACTIVATIONS |= {nn.Hardswish: "hardswish", nn.ELU: "elu", nn.GELU: "gelu"}
 
 
 class Pair(NamedTuple):
@@ -179,9 +179,14 @@ def _train(norm: Any, activation: Any, x: Tensor, residual: Tensor | None) -> Te
     return train_batch_norm(norm, x, _ACTIVATIONS[type(activation)], alpha, residual)
 
 
+def _has_operator(activation: Any) -> bool:
+    """Whether batch norm's operators have it: of GELU they have the exact form."""
+    return type(activation) in _ACTIVATIONS and getattr(activation, "approximate", "none") == "none"
+
+
 def _obstacle(first: Any, second: Any) -> str | None:
     """Why a module and the next cannot be one; "" where they can, None for modules that have nothing to do with it."""
-    if type(first) in _NORMS and type(second) in _ACTIVATIONS:
+    if type(first) in _NORMS and _has_operator(second):
         return _obstacle_in(first) or _watched(first, second)
     if isinstance(first, nn.Linear) and isinstance(second, nn.GELU):
         other = next((each for each in (first, second) if type(each) not in (nn.Linear, nn.GELU)), None)
@@ -198,8 +203,8 @@ def _obstacle_in(norm: Any) -> str:
 
 
 def _obstacle_in_timms(norm: Any) -> str:
-    if type(norm.drop) is not nn.Identity or type(norm.act) not in _ACTIVATIONS:
-        other = norm.drop if type(norm.act) in (nn.Identity, *_ACTIVATIONS) else norm.act
+    if type(norm.drop) is not nn.Identity or not _has_operator(norm.act):
+        other = norm.drop if type(norm.act) is nn.Identity or _has_operator(norm.act) else norm.act
         return f"its activation or drop is {_name(other)}"
     return _obstacle_in(norm) or _watched(norm.drop, norm.act)
 

@@ -12,7 +12,7 @@ from gradkern.torch.flags import is_autocast
 from gradkern.torch.functional.arguments import require_least
 from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
 from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
-from gradkern.torch.functional.group_norms import group_norm_act, require_group_norm_activation, spelled_out
+from gradkern.torch.functional.group_norms import group_norm_act, spelled_out
 from gradkern.torch.functional.losses import cross_entropy
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, batch_norm_act, require_activation
 from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
@@ -294,9 +294,9 @@ class Conv3d(_Conv, nn.Conv3d):
 class _BatchNorm(Scriptable):
     """What the three batch norms share: nn.BatchNorm's forward pass around `batch_norm` and `batch_norm_act`.
 
-    activation        "none", "relu", "leaky_relu", "silu", "relu6", "hardswish" or "elu": what comes after the norm. It
-                      is part of the module, and not a module of its own beside it, because there is nothing else that
-                      a state_dict would hold: parameters and buffers keep their names when the activation moves in.
+    activation        "none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu" or "gelu": what comes after the
+                      norm. It is part of the module, and not a module of its own beside it, because there is nothing
+                      else that a state_dict would hold: parameters and buffers keep their names when it moves in.
     activation_alpha  leaky_relu's slope below 0, and elu's factor there
 
     Convert them by gradkern.torch.SyncBatchNorm.convert_sync_batchnorm: nn.SyncBatchNorm's leaves the activation out,
@@ -423,7 +423,7 @@ class GroupNorm(Scriptable, nn.GroupNorm):
     ) -> None:
         super().__init__(num_groups, num_channels, eps, affine, device, dtype, **_without(bias))
         self.autocast = known_autocast("GroupNorm", autocast)
-        require_group_norm_activation("GroupNorm", activation)
+        require_activation("GroupNorm", activation)
         self.activation, self.activation_alpha = activation, activation_alpha
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]

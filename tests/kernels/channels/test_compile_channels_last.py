@@ -24,6 +24,7 @@ KINDS: list[Kind] = [
     *(((h, h, h), 8, "none"), ((b, b, b), 4, "leaky_relu 0.01"), ((f, f, f), 1, "relu"), ((d, d, d), 1, "none")),
     *(((d, d, d), 2, "silu"), ((b, f, f), 8, "none"), ((h, h, f), 8, "silu"), ((d, d, d), 2, "none")),
     *(((h, h, f), 2, "none"), ((b, b, b), 1, "none"), ((h, f, f), 1, "none"), ((b, f, f), 1, "silu")),
+    *(((b, f, f), 8, "gelu"), ((f, f, f), 4, "gelu"), ((d, d, d), 2, "gelu")),
 ]
 
 

@@ -31,7 +31,7 @@ SHAPES = [
 ]
 LAST = pytest.mark.parametrize("last", [False, True], ids=["channels_first", "channels_last"])
 FORWARD = [("none", False), ("relu", False), ("relu", True), ("silu", False), ("silu", True)]
-FORWARD += [(each, False) for each in ("relu6", "hardswish", "elu")]
+FORWARD += [(each, False) for each in ("relu6", "hardswish", "elu", "gelu")]
 FORWARD += [("leaky_relu", False), ("leaky_relu", True)]
 BACKWARD = [  # activation, residual, second gradient
     ("relu", False, False),
@@ -39,7 +39,7 @@ BACKWARD = [  # activation, residual, second gradient
     ("relu", True, False),
     ("relu", True, True),
     ("silu", False, False),
-    *((each, False, False) for each in ("relu6", "hardswish", "elu")),
+    *((each, False, False) for each in ("relu6", "hardswish", "elu", "gelu")),
     ("silu", False, True),
     ("none", True, True),
     ("leaky_relu", False, True),

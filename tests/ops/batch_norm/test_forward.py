@@ -26,7 +26,7 @@ GRADIENTS: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("relu", ("Y",), ()),
     ("relu", ("B",), ()),
     ("silu", ("B", "dY2"), ()),
-    *((each, ("B", "dY2"), ()) for each in ("relu6", "hardswish", "elu")),
+    *((each, ("B", "dY2"), ()) for each in ("relu6", "hardswish", "elu", "gelu")),
     ("none", ("dY2",), ("dZ",)),
     ("leaky_relu", ("Y", "dY2"), ("dZ",)),
     ("leaky_relu", ("B",), ()),
@@ -74,7 +74,7 @@ def upstream(given: dict[str, Any], activation: str, names: tuple[str, ...], ord
 
 @pytest.mark.parametrize(
     ("activation", "data", "parameter", "order"),
-    in_turn([(each,) for each in ("relu", "leaky_relu", "silu", "relu6", "hardswish", "elu")], TYPES, ORDERS),
+    in_turn([(each,) for each in ("relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu")], TYPES, ORDERS),
 )
 def test_an_activation_comes_after_the_residual(activation: str, data: str, parameter: str, order: str) -> None:
     given = operands(data, parameter, order)

@@ -41,7 +41,7 @@ def test_every_element_is_that_of_the_formula(shape: tuple[int, ...], dtype: str
     ("activation", "residual", "second"),
     [
         *[("relu", False, False), ("relu", True, True), ("silu", False, True), ("none", True, True)],
-        *[("leaky_relu", False, True), ("leaky_relu", True, False)],
+        *[("leaky_relu", False, True), ("leaky_relu", True, False), ("gelu", False, True)],
     ],
 )
 def test_gradients_behind_an_activation(activation: str, residual: bool, second: bool) -> None:

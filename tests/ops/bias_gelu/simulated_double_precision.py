@@ -7,7 +7,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from gradkern.ops.bias_gelu.cuda.gelu_derivative import gelu_of, slope_of
+from gradkern.kernels.gelu import gelu_of, slope_of
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937511")
 EPSILON = Decimal(2) ** -52

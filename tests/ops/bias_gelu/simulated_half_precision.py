@@ -7,7 +7,7 @@ from math import erfc, exp, inf, nan, pi, sqrt
 import numpy as np
 import pytest
 
-from gradkern.ops.bias_gelu.cuda.gelu_derivative import gelu_of, slope_of
+from gradkern.kernels.gelu import gelu_of, slope_of
 
 
 def units(found: float, expected: float, dtype: str) -> float:

@@ -12,7 +12,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes
 from gradkern.kernels.elementwise.kernel import elementwise_kernel
-from gradkern.ops.bias_gelu.cuda.gelu_derivative import slope_of
+from gradkern.kernels.gelu import slope_of
 
 __all__ = ["build", "sigmoid_of"]
 

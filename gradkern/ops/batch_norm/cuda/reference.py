@@ -4,6 +4,7 @@ disagree.
 
 from __future__ import annotations
 
+from math import erfc, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -66,5 +67,8 @@ def _derivative(activation: str, given: dict[str, Array], xh: Array, c: int) -> 
         return np.where(np.abs(t) <= 3, t / 3 + 0.5, t > 0)
     if name == "elu":
         return np.where(t > 0, 1.0, alpha * np.exp(np.minimum(t, 0)))
+    if name == "gelu":
+        density = np.exp(-(t**2) / 2) / sqrt(2 * pi)
+        return np.vectorize(erfc)(-t / sqrt(2)) / 2 + t * density
     s = 1 / (1 + np.exp(-t))
     return s * (1 + t * (1 - s))

@@ -1,6 +1,6 @@
 """The kernel of both GELUs and their gradients. `build(config)` binds its constants; see TilesConfig for their meaning.
 
-    dX = dY * slope(X + B)                     (gelu_derivative has the slopes)
+    dX = dY * slope(X + B)                     (gradkern.kernels.gelu has the slopes)
     dB = sum dX over the rows, before rounding
     gelu(X + B) if config.forward              (written to dX; there is no dY)
 
@@ -19,8 +19,8 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.tiles_kernel import tiles_kernel
+from gradkern.kernels.gelu import gelu_of, slope_of
 from gradkern.ops.bias_gelu.cuda.config import BiasGeluConfig
-from gradkern.ops.bias_gelu.cuda.gelu_derivative import gelu_of, slope_of
 
 __all__ = ["build"]
 

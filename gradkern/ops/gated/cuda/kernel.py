@@ -10,8 +10,8 @@ from numba.cuda import float32
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes
 from gradkern.kernels.elementwise.kernel import elementwise_kernel
+from gradkern.kernels.gelu import gelu_of, slope_of
 from gradkern.ops.activation.cuda.kernel import sigmoid_of
-from gradkern.ops.bias_gelu.cuda.gelu_derivative import gelu_of, slope_of
 
 __all__ = ["build"]
 

@@ -24,7 +24,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.inverse_root import inverse_root
 from gradkern.cuda.device_code.numbers import number_access
-from gradkern.ops.group_norm.cuda.activation import activations
+from gradkern.kernels.channels.activation import activation_of, derivative_of
 from gradkern.ops.group_norm.cuda.config import BARRIER, GroupNormConfig
 from gradkern.ops.group_norm.cuda.group_totals import group_totals, shared_access
 from gradkern.ops.group_norm.cuda.moments import combining
@@ -58,7 +58,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     number, put = number_access(config.compute, config.compute, True)
     _, gain_and_bias = parameters_of(config)
     added_to, shift = addends_of(config)
-    activate, times_derivative = activations(config.activation, config.compute, config.data, config.native_bfloat16)
+    how = config.activation, config.compute, config.data, config.native_bfloat16
+    activate, times_derivative = activation_of(*how), derivative_of(*how)
     combine, over_lanes = combining(GRADIENT, config.compute)
     root = inverse_root(config.compute)
     keep, kept = shared_access(config.compute, config.numbers_at)

@@ -21,6 +21,7 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import (
     same_kind,
     value,
 )
+from gradkern.torch.compile_backend.dynamo_graph.proof import Proof
 from gradkern.torch.compile_backend.operators.batch_norm import FORWARD
 from gradkern.torch.compile_backend.operators.definition import unregistered
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, is_alpha
@@ -59,7 +60,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
         if reason or x is None:
             fusion.left("batch_norm", node, x, reason)
             continue
-        fusion.take(*[_site(chain, call, x) for chain in _chains(node)])
+        fusion.take(*[_site(chain, call, x) for chain in _chains(node, fusion.proof)])
 
 
 def _reason(node: fx.Node, call: dict[str, Any]) -> str:
@@ -86,14 +87,14 @@ def _reason(node: fx.Node, call: dict[str, Any]) -> str:
     return unregistered("BatchNormalization", x.device, T=x.dtype, T1=weight.dtype, T2=mean.dtype)
 
 
-def _chains(node: fx.Node) -> list[_Chain]:
+def _chains(node: fx.Node, proof: Proof) -> list[_Chain]:
     """What may be one operator, the longest first."""
     found = [_Chain((node,), None, "none")]
     after = only_user(node)
     activation = activation_of(after)
     if after is not None and activation is not None:
         found.append(_Chain((node, after), None, *activation))
-    residual = _residual(node, after)
+    residual = _residual(node, after, proof)
     if after is not None and residual is not None:
         found.append(_Chain((node, after), residual, "none"))
         last = only_user(after)
@@ -115,6 +116,8 @@ def activation_of(node: fx.Node | None) -> tuple[str, float] | None:
         return ("relu6", 0.0) if (call["min_val"], call["max_val"]) == (0, 6) else None
     if node is None or name not in ACTIVATIONS:
         return None
+    if name == "gelu" and arguments(node, "input", approximate="none")["approximate"] != "none":
+        return None
     if name not in _ALPHA:
         return name, 0.0
     (parameter,) = _ALPHA[name]
@@ -122,12 +125,12 @@ def activation_of(node: fx.Node | None) -> tuple[str, float] | None:
     return (name, float(alpha)) if isinstance(alpha, int | float) and is_alpha(alpha) else None
 
 
-def _residual(node: fx.Node, addition: fx.Node | None) -> fx.Node | None:
+def _residual(node: fx.Node, addition: fx.Node | None, proof: Proof) -> fx.Node | None:
     """What is added to the batch norm's output; None where that is no plain addition of two tensors alike."""
     if addition is None or called(addition) not in ("add", "add_") or addition.kwargs or len(addition.args) != 2:
         return None
     first, second = addition.args
-    if called(addition) == "add_" and first is not node:  # it writes what the batch norm's output is added to
+    if called(addition) == "add_" and first is not node and proof.sees_write(addition):
         return None
     other = second if first is node else first
     alike = isinstance(other, fx.Node) and other is not node and same_kind(value(other), value(node))

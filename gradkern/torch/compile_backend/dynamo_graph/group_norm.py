@@ -85,13 +85,9 @@ def _chains(node: fx.Node) -> Iterator[_Chain]:
     for chain in filter(None, (_Chain((node,)), _scaled(node))):
         yield chain
         after = only_user(chain.nodes[-1])
-        activation = ("gelu", 0.0) if _is_exact_gelu(after) else activation_of(after)
+        activation = activation_of(after)
         if after is not None and activation is not None:
             yield chain._replace(nodes=(*chain.nodes, after), activation=activation[0], alpha=activation[1])
-
-
-def _is_exact_gelu(node: fx.Node | None) -> bool:
-    return node is not None and called(node) == "gelu" and arguments(node, "input").get("approximate", "none") == "none"
 
 
 def _scaled(node: fx.Node) -> _Chain | None:

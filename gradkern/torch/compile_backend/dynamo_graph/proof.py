@@ -130,6 +130,17 @@ class Proof:
                 return name_of(each)
         return ""
 
+    def sees_write(self, write: fx.Node) -> str:
+        """What sees what a call writes into its first argument, but for users of the call's result; "" if nothing does.
+        Where nothing does, the call may as well compute a new tensor.
+        """
+        used = memory(write.args[0])
+        for each in write.graph.nodes:
+            seen = [other for other in each.all_input_nodes if other < write < each]
+            if used & memory([each] if each.op in ("placeholder", "get_attr") else seen):
+                return name_of(each)
+        return ""
+
     def other_modes(self, one: fx.Node, other: fx.Node) -> str:
         """What is in force for the one call and not for the other; "" if nothing is."""
         first, second = self._modes[one], self._modes[other]
