@@ -16,6 +16,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.elementwise.config import BITS, ElementwiseConfig, ElementwiseTypes
+from gradkern.kernels.elementwise.several import array_of_block
 
 __all__ = ["ARGUMENTS", "elementwise_kernel", "number_loader"]
 
@@ -30,12 +31,17 @@ ARGUMENTS = (  # distances of rows are in bytes, `columns` in vectors: multiplie
 
 
 def elementwise_kernel(
-    types: ElementwiseTypes, config: ElementwiseConfig, element: Callable[..., Any], outputs: Sequence[str] = ()
+    types: ElementwiseTypes,
+    config: ElementwiseConfig,
+    element: Callable[..., Any],
+    outputs: Sequence[str] = (),
+    arrays: int = 1,
 ) -> Callable[..., None]:
     """The kernel, as a function that Numba compiles with every argument (ARGUMENTS) an int64. element(x0, x1, x2, r), a
     device function, is the output's element; x of inputs that are not there repeat the last, r is a local array of the
     launch's numbers in the type of arithmetic. outputs: of elements that are tuples, the contract's names; those that
-    are not wanted are not stored.
+    are not wanted are not stored. arrays: with more than one, each an input with its output, the arguments are the only
+    number and those of `several.arguments_of`.
     """
     if outputs:
         element = _wanted(types, element, outputs)
@@ -72,11 +78,12 @@ def elementwise_kernel(
         else:
             y0[e], y1[e], y2[e] = element(x0[e], x1[e], x2[e], r)
 
-    def kernel(
+    @device_function
+    def of_block(
+        thread: Any, block: Any, blocks: Any,
         a0: int, a1: int, a2: int, b0: int, b1: int, b2: int, n0: int, n1: int, n2: int,
         size: int, columns: int, multiplier: int, shift: int, s0: int, s1: int, s2: int, t0: int, t1: int, t2: int,
     ) -> None:  # fmt: skip
-        thread, block = int32(cuda.threadIdx.x), int64(cuda.blockIdx.x)
         whole = size // WIDTH
         first = block * (VECTORS * THREADS) + thread
         words = cuda.local.array(HELD, int32)
@@ -122,7 +129,7 @@ def elementwise_kernel(
                     store_2(b2 + row * t2 + column * O2, y2)
         if WIDTH > 1 and not ROWS:
             n = whole * WIDTH + thread
-            if block == cuda.gridDim.x - 1 and n < size:
+            if block == blocks - 1 and n < size:
                 first_0(words, 0, a0, n, int64(0), int64(0))
                 alone_0(x0, words, 0, n)
                 if INPUTS > 1:
@@ -138,7 +145,26 @@ def elementwise_kernel(
                 if OUTPUTS > 2:
                     one_2(b2 + n * (O2 // WIDTH), y2)
 
-    return kernel
+    def kernel(
+        a0: int, a1: int, a2: int, b0: int, b1: int, b2: int, n0: int, n1: int, n2: int,
+        size: int, columns: int, multiplier: int, shift: int, s0: int, s1: int, s2: int, t0: int, t1: int, t2: int,
+    ) -> None:  # fmt: skip
+        thread, block = int32(cuda.threadIdx.x), int64(cuda.blockIdx.x)
+        of_block(
+            thread, block, cuda.gridDim.x, a0, a1, a2, b0, b1, b2, n0, n1, n2,
+            size, columns, multiplier, shift, s0, s1, s2, t0, t1, t2,
+        )  # fmt: skip
+
+    if arrays == 1:
+        return kernel
+    find = array_of_block(arrays, outputs=True)
+
+    def several(n0: int, *of_arrays: int) -> None:
+        thread, number = int32(cuda.threadIdx.x), int64(cuda.blockIdx.x)
+        a, b, size, begin, end = find(number, of_arrays)
+        of_block(thread, number - begin, end - begin, a, a, a, b, b, b, n0, n0, n0, size, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+    return several
 
 
 def _wanted(types: ElementwiseTypes, element: Callable[..., Any], outputs: Sequence[str]) -> Callable[..., Any]:

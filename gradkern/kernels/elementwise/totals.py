@@ -16,8 +16,9 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.elementwise.several import array_of_block
 
-__all__ = ["SUM_ARGUMENTS", "TotalsConfig", "parts_arguments", "parts_kernel", "sum_kernel"]
+__all__ = ["SUM_ARGUMENTS", "TotalsConfig", "parts_kernel", "sum_kernel"]
 
 SUM_ARGUMENTS = ("parts", "output", "count")
 
@@ -34,31 +35,6 @@ class TotalsConfig:
     @property
     def name(self) -> str:
         return f"totals_{self.threads}x{self.vectors}x{self.width}"
-
-
-def parts_arguments(arrays: int) -> tuple[str, ...]:
-    """Of each array: its address, its elements, and the number of the first block that is not its own."""
-    return ("parts", *(f"{each}_{n}" for n in range(arrays) for each in ("input", "size", "end")))
-
-
-def _array_of_block(arrays: int, first: int = 0) -> Callable[[Any, Any], Any]:
-    """A device function of a block's number and the arguments of the arrays: the address and the size of the block's
-    array, its first block and the one behind its last.
-    """
-    INPUT, SIZE, END, BEFORE = 3 * first, 3 * first + 1, 3 * first + 2, 3 * first - 1
-    FIRST, LAST = first == 0, first == arrays - 1
-    rest: Any = None if LAST else _array_of_block(arrays, first + 1)
-
-    @device_function
-    def array_of_block(block: Any, of_arrays: Any) -> Any:
-        begin = int64(0) if FIRST else of_arrays[BEFORE]
-        if LAST:
-            return of_arrays[INPUT], of_arrays[SIZE], begin, of_arrays[END]
-        if block < of_arrays[END]:
-            return of_arrays[INPUT], of_arrays[SIZE], begin, of_arrays[END]
-        return rest(block, of_arrays)
-
-    return array_of_block
 
 
 def _over_block(threads: int) -> Callable[[Any], Any]:
@@ -109,11 +85,11 @@ def parts_kernel(config: TotalsConfig, arrays: int, term: Callable[[Any], Any]) 
                     exact += term(float64(x[e]))
         return exact
 
-    array_of_block, ALONE = _array_of_block(arrays), arrays == 1
+    find, ALONE = array_of_block(arrays), arrays == 1
 
     def kernel(parts: int, *of_arrays: int) -> None:
         thread, number = int32(cuda.threadIdx.x), int64(cuda.blockIdx.x)
-        a, size, begin, end = array_of_block(number, of_arrays)
+        a, _, size, begin, end = find(number, of_arrays)
         block = number - begin
         blocks = int64(cuda.gridDim.x) if ALONE else end - begin
         whole = size // WIDTH

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any
 
 from gradkern.call import Call, Refusal
@@ -11,14 +10,14 @@ from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import device_of
 from gradkern.kernels.elementwise.config import widest_vector
-from gradkern.kernels.elementwise.totals import SUM_ARGUMENTS, TotalsConfig, parts_arguments
+from gradkern.kernels.elementwise.several import ARRAYS, arguments_of, numbers_of
+from gradkern.kernels.elementwise.totals import SUM_ARGUMENTS, TotalsConfig
 from gradkern.strides import is_dense, memory_order
 
 __all__ = ["totals_plan"]
 
 _BLOCKS = 8  # of a multiprocessor, at most
 _THREADS = 256
-_ARRAYS = 32  # of a launch, where a call has several: 97 arguments
 
 
 def totals_plan(call: Call, parts_builder: str, sum_builder: str, *more: Any) -> LaunchesPlan:
@@ -43,8 +42,8 @@ def totals_plan(call: Call, parts_builder: str, sum_builder: str, *more: Any) ->
         for place, each in enumerate(tensors)
         if each.size
     }
-    arrays = 1 if len(tensors) == 1 else _ARRAYS
-    names = parts_arguments(arrays)
+    arrays = 1 if len(tensors) == 1 else ARRAYS
+    names = arguments_of("parts", arrays)
     steps, firsts, done = list[tuple[Launch, tuple[int, ...]]](), list[int](), 0  # firsts: parts before each launch's
     output_at, parts_at = len(tensors), len(tensors) + 1  # places among the addresses
     for first in range(0, len(blocks), arrays):
@@ -53,14 +52,13 @@ def totals_plan(call: Call, parts_builder: str, sum_builder: str, *more: Any) ->
             device, parts_builder, config, arrays, *more,
             name=kernel_name(words, dtype.name, config.name, f"of_{arrays}"), arguments=len(names), threads=_THREADS,
         )  # fmt: skip
-        ends = list(accumulate(blocks[place] for place in places))
-        numbers = {f"size_{n}": tensors[place].size for n, place in enumerate(places)}
-        numbers |= {f"end_{n}": ends[min(n, len(ends) - 1)] for n in range(arrays)}
+        own = [blocks[place] for place in places]
+        numbers = numbers_of([tensors[place].size for place in places], own, arrays)
         given = ("parts", *(f"input_{n}" for n in range(len(places))))
-        launch = Launch(kernel, ends[-1], _THREADS, *named(names, numbers, given))
+        launch = Launch(kernel, sum(own), _THREADS, *named(names, numbers, given))
         steps.append((launch, (parts_at + len(firsts), *places)))
         firsts.append(done)
-        done += ends[-1]
+        done += sum(own)
     kernel = kernel_of(
         device, sum_builder, _THREADS, output.dtype.name, *more, device.capability >= (8, 0),
         name=kernel_name(words, output.dtype.name, "sum"), arguments=len(SUM_ARGUMENTS), threads=_THREADS,

@@ -1,4 +1,4 @@
-"""Calls of MixedPrecisionScale with several arrays, or one output for all: a call of one array after another."""
+"""Calls of MixedPrecisionScale on the CPU with several arrays, or one output for all: one array after another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradkern.call import Call, Launching, Plan
+import numpy as np
+
+from gradkern.call import Call, Plan
 from gradkern.strides import c_strides
 
 __all__ = ["SeveralPlan", "several"]
@@ -16,13 +18,12 @@ __all__ = ["SeveralPlan", "several"]
 class SeveralPlan:
     """Plans of the arrays that have elements, each with the place of its array among the inputs and of its output, and
     of the first element there, None where the output is its own. before, behind: the place of the first array, and of
-    what is behind the last; part: (buffer, first element, call) -> its part.
+    what is behind the last.
     """
 
     plans: tuple[tuple[Plan, Call, int, int, int | None], ...]
     before: int
     behind: int
-    part: Callable[[Any, int, Call], Any]
 
     @property
     def kernel(self) -> str:
@@ -32,18 +33,17 @@ class SeveralPlan:
     def scratch(self) -> int:
         return max((plan.scratch for plan, *_ in self.plans), default=0)
 
-    @property
-    def launches(self) -> tuple[Any, ...]:
-        return tuple(launch for plan, *_ in self.plans if isinstance(plan, Launching) for launch in plan.launches)
-
     def __call__(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], stream: Any) -> None:
         numbers = inputs[self.behind :]
         for plan, call, place, target, first in self.plans:
-            output = outputs[target] if first is None else self.part(outputs[target], first, call)
+            output = outputs[target]
+            if first is not None:
+                shape, strides = call.outputs["Y"].shape, call.outputs["Y"].strides
+                output = np.lib.stride_tricks.as_strided(output[first:], shape, strides)
             plan((*inputs[: self.before], inputs[place], *numbers), (output,), stream)
 
 
-def several(call: Call, plan: Callable[[Call], Plan], part: Callable[[Any, int, Call], Any]) -> SeveralPlan | None:
+def several(call: Call, plan: Callable[[Call], Plan]) -> SeveralPlan | None:
     """The plan of a call with several arrays or with a single output for all; None of other calls."""
     fused = bool(call.attributes.get("fuse_outputs"))
     before = {name: each for name, each in call.inputs.items() if name == "S"}
@@ -68,4 +68,4 @@ def several(call: Call, plan: Callable[[Call], Plan], part: Callable[[Any, int, 
         if tensor.size:
             made.append((plan(own), own, len(before) + number, target, done if fused else None))
         done += tensor.size
-    return SeveralPlan(tuple(made), len(before), len(call.inputs), part)
+    return SeveralPlan(tuple(made), len(before), len(call.inputs))

@@ -97,18 +97,23 @@ def test_both_gradients_of_a_quotient_are_one_pass(kind: tuple[str, Any], capabi
     assert "st.global.v4.b32" in made_of(first).ptx
 
 
+MANY = [("bfloat16", "ReduceAllL2"), ("float16", "MixedPrecisionScale"), ("float64", "ReduceAllL2")]
+
+
 @pytest.mark.parametrize(
     ("kind", "capability"),
-    parameters([(("bfloat16",), HOPPER[0])], product((("bfloat16",), ("float64",)), [*HOPPER, *OTHERS])),
+    parameters(product(MANY[:2], HOPPER), product(MANY, [*HOPPER, *OTHERS])),
 )
-def test_a_launch_of_many_arrays_spills_no_register(kind: tuple[str], capability: tuple[int, int]) -> None:
+def test_a_launch_of_many_arrays_spills_no_register(kind: tuple[str, str], capability: tuple[int, int]) -> None:
     tensors = {
         f"X_{n}" if n else "X": Tensor(dtype_of(kind[0]), (4096,), c_strides((4096,), dtype_of(kind[0]).itemsize), 16)
         for n in range(40)
     }
     views = {name: View(each, None, "cuda:0", NUMPY) for name, each in tensors.items()}
-    call = check(request_of("ReduceAllL2", (), {**tensors}), Views(views, {}, frozenset()), Policy(), None)
+    more: dict[str, Any] = {"S": 2.0, "to": "float32"} if kind[1] == "MixedPrecisionScale" else {}
+    call = check(request_of(kind[1], (), {**tensors, **more}), Views(views, {}, frozenset()), Policy(), None)
     with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
-        import_module("gradkern.ops.finite.cuda.plan").plan(call)
+        plan = import_module(f"gradkern.ops.{gradkern.operators()[kind[1]].family}.cuda.plan").plan(call)
+    assert len(plan.launches) == 2 + (kind[1] == "ReduceAllL2")  # of up to 32 arrays each, and the sum
     for spec in device.specs:
         assert (made_of(spec).spilled, "ld.local" in made_of(spec).ptx) == (0, False)

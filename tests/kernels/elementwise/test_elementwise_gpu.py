@@ -113,6 +113,8 @@ def test_a_norm_of_many_arrays_and_products_of_each() -> None:
     assert {back(plan(*tensors).Y).tobytes() for _ in range(20)} == {norm.tobytes()}
     for fuse_outputs in (0, 1):
         given = {"to": "float16", "fuse_outputs": fuse_outputs}
+        made: Any = prepare_any("MixedPrecisionScale", 8.0, *tensors, **given)
+        assert len(made.plan.launches) == (4 if fuse_outputs else 3)  # of 32 arrays with vectors of one width
         expected = reference("MixedPrecisionScale", {"S": np.float32(8), **X}, {"fuse_outputs": fuse_outputs})
         for name, each in run_any("MixedPrecisionScale", 8.0, *tensors, **given)._asdict().items():
             assert_close("MixedPrecisionScale", "Y", back(each), expected[name])

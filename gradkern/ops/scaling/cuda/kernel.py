@@ -40,9 +40,9 @@ def _quotient(x: Any, _1: Any, _2: Any, r: Any) -> Any:
 _SUMS = {2: _sum_of_two, 3: _sum_of_three}
 
 
-def build(types: ElementwiseTypes, config: ElementwiseConfig, divides: bool) -> Callable[..., None]:
+def build(types: ElementwiseTypes, config: ElementwiseConfig, divides: bool, arrays: int = 1) -> Callable[..., None]:
     """The kernel for these types and this config."""
     if types.operator == "BatchScale":
         return elementwise_kernel(types, config, _products, ("output_0", "output_1", "output_2"))
     element = _SUMS.get(len(types.inputs), _quotient if divides else _product)
-    return elementwise_kernel(types, config, element)
+    return elementwise_kernel(types, config, element, arrays=arrays)
