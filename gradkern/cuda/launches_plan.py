@@ -18,7 +18,6 @@ class LaunchesPlan:
     places   none: every launch takes all addresses
     offsets  of what is in scratch memory; none: it is not needed
     counted  the stream's counter comes last
-    cleared  bytes of the output that are set to zero first
     copied   places of an output and of its copy, and bytes
     alike    the calls differ in nothing but their addresses
     """
@@ -29,7 +28,6 @@ class LaunchesPlan:
     places: tuple[tuple[int, ...], ...]
     offsets: tuple[int, ...]
     device: Device
-    cleared: int = 0
     counted: bool = False
     copied: tuple[int, int, int] | None = None
     alike: bool = True
@@ -37,20 +35,17 @@ class LaunchesPlan:
     @property
     def REPEATABLE(self) -> bool:
         """See gradkern.call.Repeatable."""
-        return self.alike and not self.cleared and self.copied is None
+        return self.alike and self.copied is None
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         values = (*inputs, *outputs)
         if self.offsets:
             counter, buffer = scratch(self.device, stream, self.scratch)
             values = (*values, *[buffer + offset for offset in self.offsets], *[counter] * self.counted)
-        if len(self.launches) == 1 and not (self.places or self.cleared or self.copied):
+        if len(self.launches) == 1 and not (self.places or self.copied):
             self.launches[0](values, stream)
             return
         with in_turn:
-            if self.cleared:
-                with activate(self.device):
-                    check(driver.cuMemsetD8Async(outputs[0], 0, self.cleared, stream), "writing zeros")
             for n, launch in enumerate(self.launches):
                 launch([values[place] for place in self.places[n]] if self.places else values, stream)
             if self.copied is not None:

@@ -22,8 +22,11 @@ __all__ = [
 
 MOST = 8  # dimensions, and indices of an element, that a key is made of
 _NUMBERS = tuple(f"{name}_{n}" for name in ("size", "stride", "bound", "step") for n in range(MOST))
-COUNT_ARGUMENTS = ("indices", "keys", "counts", "count", "tile", "shift", "rows", "dropped", *_NUMBERS)
-SCATTER_ARGUMENTS = ("keys", "positions", "keys_to", "positions_to", "counts", "count", "tile", "shift")
+_CLEARED = ("blocks", "target", "clear_from", "clear_to")
+COUNT_ARGUMENTS = (
+    *("indices", "keys", "counts", "count", "tile", "shift"), *_CLEARED, "rows", "dropped", *_NUMBERS,
+)  # fmt: skip
+SCATTER_ARGUMENTS = ("keys", "positions", "keys_to", "positions_to", "counts", "count", "tile", "shift", *_CLEARED)
 SUMS_ARGUMENTS = (
     "keys", "positions", "source", "target", "heads", "tails", "count", "piece", "pieces", "rows", "columns",
     "column_blocks", "items", "item_blocks", "all_rows", "tile",
@@ -31,6 +34,7 @@ SUMS_ARGUMENTS = (
 _VECTOR = 16  # bytes of one access, at most
 _LEAST_PIECE = 32
 _LEAST_BITS, _MOST_BITS = 8, 10
+_STORES = 16  # of a thread that clears
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +75,14 @@ class SumsTypes:
 
 @dataclass(frozen=True, slots=True)
 class SortConfig:
-    """One pass of the sort, by `bits` bits of the keys. `steps` keys of a thread are in flight at once."""
+    """One pass of the sort, by `bits` bits of the keys. `steps` keys of a thread are in flight at once. clears: bytes
+    of a store of other blocks, which set the target to zero; 0: there are none.
+    """
 
     bits: int
     threads: int = 256
     steps: int = 8
+    clears: int = 0
     blocks_per_processor: int = 1
 
     @property
@@ -99,6 +106,11 @@ class SortConfig:
     def tile(self) -> int:
         """The least number of keys of a block."""
         return self.threads * self.steps
+
+    @property
+    def cleared(self) -> int:
+        """Bytes of a block that clears."""
+        return self.threads * self.clears * _STORES
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gradkern.call import Call, Refusal
@@ -27,8 +28,11 @@ from gradkern.kernels.segments.config import (
 __all__ = ["Keys", "segments_plan"]
 
 _MOST_BLOCKS = 128  # of a pass of the sort: each block reads the counts of all
+_SORT = "gradkern.kernels.segments.sort:"
+_VECTOR = 16  # bytes of a store, at most
 _MOST_COUNT = 1 << 30
-_WIDE = 512  # bytes of a row, from which on zeros are written only where there is no sum
+_WIDE = 512  # bytes of a row: narrower ones are all set to zero first, beside the sort
+_WRITTEN_AGAIN = 48 << 20  # bytes: wider ones, too, if sums are so few; a device writes as much during the sort
 _ZEROS = 64 * 1024  # bytes of a block that writes zeros, at least where rows are not longer
 _OWN = ("keys", "keys_to", "positions", "positions_to", "counts", "heads", "tails")
 """Names of what is in scratch memory."""
@@ -72,8 +76,11 @@ def segments_plan(
     of_keys = KeyTypes(call.inputs["indices"].dtype.name, len(keys.sizes), len(keys.bounds), long)
     of_sums = SumsTypes(data.dtype.name, long, accumulate, device.capability >= (8, 0))
     made = _Launches(call, device, count, long)
-    made.sort(builder, of_keys, keys, rows)
-    name = made.sums(source, of_sums, rows, columns, min(data.alignment, target.alignment))
+    row, all_rows = columns * data.dtype.itemsize, target.size // columns
+    written_again = min(count * (all_rows // rows), all_rows) * row
+    clears = not accumulate and (row < _WIDE or written_again <= _WRITTEN_AGAIN)
+    made.sort(builder, of_keys, keys, rows, clears)
+    name = made.sums(source, of_sums, rows, columns, min(data.alignment, target.alignment), clears)
     return made.plan(name)
 
 
@@ -87,7 +94,6 @@ class _Launches:
         self._bytes |= dict.fromkeys(("keys", "keys_to"), (8 if long else 4) * count)
         self._made: list[tuple[Launch, tuple[int, ...]]] = []
         self._sorted = ("keys", "positions")
-        self._cleared = 0
 
     def _add(
         self, words: Sequence[str], builder: str, config: Any, constants: Sequence[Any], grid: int,
@@ -101,31 +107,41 @@ class _Launches:
         launch = Launch(kernel, grid, config.threads, *named(arguments, numbers, list(given)))
         self._made.append((launch, tuple(self._names.index(each) for each in given.values())))
 
-    def sort(self, builder: str, types: KeyTypes, keys: Keys, rows: int) -> None:
+    def sort(self, builder: str, types: KeyTypes, keys: Keys, rows: int, clears: bool = False) -> None:
+        """clears: the launches also set the target to zero, a part each."""
         config, passes = sort_config(rows)
+        ((name, target),) = self._call.outputs.items()
+        store = min(_VECTOR, target.alignment, target.nbytes & -target.nbytes) if clears else 0
+        config = replace(config, clears=store)
         tile = round_up(max(config.tile, -(-self._count // _MOST_BLOCKS)), config.tile)
         blocks = -(-self._count // tile)
         self._bytes["counts"] = 4 * blocks * config.digits
-        numbers = {"count": self._count, "tile": tile, "rows": rows, "dropped": keys.dropped}
-        for name, values in zip(("size", "stride", "bound", "step"), keys[:4], strict=True):
-            numbers |= {f"{name}_{n}": value for n, value in enumerate(values)}
+        numbers = {"count": self._count, "tile": tile, "blocks": blocks, "rows": rows, "dropped": keys.dropped}
+        for what, values in zip(("size", "stride", "bound", "step"), keys[:4], strict=True):
+            numbers |= {f"{what}_{n}": value for n, value in enumerate(values)}
+        part = round_up(-(-target.nbytes // (2 * passes)), config.cleared) if clears else 0
+
+        def add(what: str, builder: str, constants: Sequence[Any], arguments: Sequence[str], **given: str) -> None:
+            first = part * len(self._made)
+            numbers["clear_from"], numbers["clear_to"] = first, min(first + part, target.nbytes)
+            clearing = -(-max(0, numbers["clear_to"] - first) // config.cleared) if clears else 0
+            given |= {"counts": "counts", "target": name}
+            self._add([what], builder, config, constants, blocks + clearing, arguments, numbers, given)
+
         held, to = ("keys", "positions"), ("keys_to", "positions_to")
         for n in range(passes):
             numbers["shift"] = n * config.bits
-            count = {"keys": held[0], "counts": "counts"}
             if n == 0:
-                count["indices"] = "indices"
-            made, of = (builder, types) if n == 0 else ("gradkern.kernels.segments.sort:build_count", self._long)
-            self._add(["count"], made, config, [of], blocks, COUNT_ARGUMENTS, numbers, count)
+                add("count", builder, [types], COUNT_ARGUMENTS, keys=held[0], indices="indices")
+            else:
+                add("count", f"{_SORT}build_count", [self._long], COUNT_ARGUMENTS, keys=held[0])
             places = {"keys": held[0], "positions": held[1], "keys_to": to[0], "positions_to": to[1]}
-            scatter, constants = "gradkern.kernels.segments.sort:build_scatter", [self._long, n == 0]
-            given = {**places, "counts": "counts"}
-            self._add(["scatter"], scatter, config, constants, blocks, SCATTER_ARGUMENTS, numbers, given)
+            add("scatter", f"{_SORT}build_scatter", [self._long, n == 0], SCATTER_ARGUMENTS, **places)
             held, to = to, held
         self._sorted = held
 
-    def sums(self, source: str, types: SumsTypes, rows: int, columns: int, alignment: int) -> str:
-        """The name of the config."""
+    def sums(self, source: str, types: SumsTypes, rows: int, columns: int, alignment: int, clears: bool) -> str:
+        """The name of the config. clears: rows without a sum are zero already."""
         (target,) = self._call.outputs
         config = sums_config(types.data, columns, alignment)
         all_rows = self._call.outputs[target].size // columns
@@ -135,11 +151,7 @@ class _Launches:
         column_blocks = -(-columns // (config.lanes * config.width))
         items = all_rows // rows * pieces * column_blocks
         item_blocks, tile = -(-items // config.groups), max(1, min(config.threads, _ZEROS // row))
-        zero_blocks = 0
-        if row >= _WIDE and not types.accumulate:
-            zero_blocks = -(-all_rows // tile)
-        elif not types.accumulate:
-            self._cleared = self._call.outputs[target].nbytes
+        zero_blocks = 0 if clears or types.accumulate else -(-all_rows // tile)
         if max(items, item_blocks + zero_blocks) >= 1 << 31:
             raise Refusal(f"{source}: {items} pieces of rows, or {zero_blocks} tiles, are more than a launch can have")
         parts = ITEMSIZE[types.compute] * columns * pieces * (all_rows // rows) * (pieces > 1)
@@ -166,4 +178,4 @@ class _Launches:
             size += round_up(self._bytes[each], 256)
         launches, places = zip(*self._made, strict=True)
         kernel = f"{operator_words(self._call.operator)}_{name}"
-        return LaunchesPlan(kernel, size, launches, places, tuple(offsets), self._device, self._cleared)
+        return LaunchesPlan(kernel, size, launches, places, tuple(offsets), self._device)

@@ -6,6 +6,8 @@
 
 A warp has consecutive keys and counts them in its own counters, 32 at a time: lanes with the same digit find one
 another, and the first of them adds their number. Where a key goes depends on the keys alone. There are no atomics.
+
+A sort of few keys leaves most of a device idle: blocks behind its own may set the target of the sums to zero meanwhile.
 """
 
 from __future__ import annotations
@@ -74,6 +76,26 @@ def _counting(config: SortConfig) -> Callable[[int, Any], None]:
     return add
 
 
+def _clearing(config: SortConfig) -> Callable[..., None]:
+    """A device function clear(target, first, last, block): sets a block's part of these bytes to zero."""
+    SIZE, PART, STEP = config.clears, config.cleared, config.threads * config.clears
+    WORDS = max(1, SIZE // 4)
+    store = i.word_storer("global", SIZE)
+
+    @device_function
+    def clear(target: int, first: int, last: int, block: int) -> None:
+        zeros = cuda.local.array(WORDS, int32)
+        for w in range(WORDS):
+            zeros[w] = int32(0)
+        at = first + int64(block) * PART + int32(cuda.threadIdx.x) * SIZE
+        last = min(last, first + (int64(block) + 1) * PART)
+        while at < last:
+            store(target + at, zeros)
+            at += STEP
+
+    return clear
+
+
 def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None) -> Callable[..., None]:
     """The kernel that counts, of int64 arguments COUNT_ARGUMENTS. long: keys have 64 bits.
 
@@ -81,14 +103,16 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
     element n, from 0 to `rows`; elements with the key `rows` are of no row.
     """
     FIRST, DIGITS, THREADS, STEPS, WARPS = key is not None, config.digits, config.threads, config.steps, config.warps
-    WARPS_SHIFT = WARPS.bit_length() - 1
+    WARPS_SHIFT, CLEARS = WARPS.bit_length() - 1, config.clears > 0
+    clear = _clearing(config) if CLEARS else None
     COUNTERS, MASK = 4 * (DIGITS + 1), int64(DIGITS - 1)
     load_key, store_key, add = key_loader(long), key_storer(long), _counting(config)
     store_count = i.word_storer("global", 4)
     of = key or load_key
 
     def kernel(
-        indices: int, keys: int, counts: int, count: int, tile: int, shift: int, rows: int, dropped: int,
+        indices: int, keys: int, counts: int, count: int, tile: int, shift: int,
+        blocks: int, target: int, clear_from: int, clear_to: int, rows: int, dropped: int,
         size_0: int, size_1: int, size_2: int, size_3: int, size_4: int, size_5: int, size_6: int, size_7: int,
         stride_0: int, stride_1: int, stride_2: int, stride_3: int,
         stride_4: int, stride_5: int, stride_6: int, stride_7: int,
@@ -96,6 +120,9 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
         step_0: int, step_1: int, step_2: int, step_3: int, step_4: int, step_5: int, step_6: int, step_7: int,
     ) -> None:  # fmt: skip
         thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+        if CLEARS and block >= blocks:
+            clear(target, clear_from, clear_to, block - int32(blocks))
+            return
         warp, lane = thread >> 5, thread & 31
         shared, count = i.shared_memory(), int32(count)
         counters = shared + warp * COUNTERS
@@ -150,7 +177,8 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
     a key's position is its own.
     """
     FIRST, DIGITS, THREADS, STEPS, WARPS = first, config.digits, config.threads, config.steps, config.warps
-    WARPS_SHIFT = WARPS.bit_length() - 1
+    WARPS_SHIFT, CLEARS = WARPS.bit_length() - 1, config.clears > 0
+    clear = _clearing(config) if CLEARS else None
     COUNTERS, MASK, EACH = 4 * (DIGITS + 1), int64(DIGITS - 1), config.digits // config.threads
     SCAN, ROUNDS = WARPS * COUNTERS, THREADS.bit_length() - 1
     load_key, store_key, add = key_loader(long), key_storer(long), _counting(config)
@@ -158,9 +186,14 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
     load_counts = i.word_loader("global", 4 * EACH)
 
     def kernel(
-        keys: int, positions: int, keys_to: int, positions_to: int, counts: int, count: int, tile: int, shift: int
-    ) -> None:
-        thread, block, blocks = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        keys: int, positions: int, keys_to: int, positions_to: int, counts: int, count: int, tile: int, shift: int,
+        blocks: int, target: int, clear_from: int, clear_to: int,
+    ) -> None:  # fmt: skip
+        thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+        if CLEARS and block >= blocks:
+            clear(target, clear_from, clear_to, block - int32(blocks))
+            return
+        blocks = int32(blocks)
         warp, lane = thread >> 5, thread & 31
         shared, count = i.shared_memory(), int32(count)
         counters = shared + warp * COUNTERS

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,30 +48,21 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[Guarded]:
         held.append(Guarded((size,), np.uint8))
         return 0, held[-1].address
 
-    def clear(address: int, value: int, size: int, _stream: int) -> tuple[int]:
-        ctypes.memset(address, value, size)
-        return (0,)
-
     changes: dict[str, Any] = {
         "sort_config": sort_config,
         "sums_config": sums_config,
         "piece_of": lambda count, groups: 4,
         "_ZEROS": 256,
         "_WIDE": 16,
+        "_WRITTEN_AGAIN": 400,
         "kernel_of": kernel_of,
         "Launch": Launch,
         "device_of": lambda call: Device(0, (9, 0), 132, 232448),
     }
-    of_launches: dict[str, Any] = {
-        "scratch": scratch,
-        "activate": lambda device: np.errstate(),
-        "driver": SimpleNamespace(cuMemsetD8Async=clear),
-        "check": lambda status, what: None,
-    }
     for name, value in changes.items():
         monkeypatch.setattr(segments, name, value)
-    for name, value in of_launches.items():
-        monkeypatch.setattr(launches_plan, name, value)
+    monkeypatch.setattr(launches_plan, "scratch", scratch)
+    monkeypatch.setattr(configs, "_STORES", 1)
     return held
 
 

@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 KINDS = [
     Kind("bfloat16", "int64"),
     Kind("float32", "int32", accumulate=True),
-    Kind("float64", "int64", columns=513),
+    Kind("float64", "int64", columns=513, rows=1000),
     Kind("float16", "int32", columns=1001, rows=5),
     Kind("bfloat16", "int64", True, 1, 1 << 33),
 ]
