@@ -1,7 +1,7 @@
 """The calls that every operator is tested with: all its types on all its examples in the registry."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import permutations, product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import gradkern
 from gradkern.cli.sizes import named
 from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example, Operator
+from helpers.covers import cover
 
 OPERATORS = gradkern.operators()
 GRADIENTS = tuple(name for name in OPERATORS if "Grad" in name)
@@ -40,38 +41,39 @@ def cases(types: str = "all", names: Iterable[str] = OPERATORS) -> Iterator[obje
 
 
 def rows(operator: Operator) -> Iterator[tuple[Mapping[str, str], list[pytest.MarkDecorator]]]:
-    """Every combination of types of arrays with its marks. Where types of data are mixed, every second stands for its
-    neighbour too: on the CPU each makes a kernel of its own, of the same code.
+    """Every combination of types of arrays with its marks. Of those that mix types of data, as few stand for all, but
+    with --long, as have each type of each array where another's is the same and where it is not: on the CPU each makes
+    a kernel of its own, of the same code, whose elements are loaded and stored by the same functions.
     """
     arrays = {each.type for each in (*operator.inputs, *operator.outputs) if not getattr(each, "is_scalar", False)}
     found = {tuple(row[key] for key in row if key in arrays): row for row in reversed(operator.combinations)}
     every = [row for row in operator.combinations if row in found.values()]
     mixed = [row for row in every if len({row[key] for key in arrays - {"U"}} - MASKS) > 1]
+    pairs = list(permutations(sorted(arrays), 2))
+    taken = list(cover(mixed, [[(row[one], row[one] == row[other]) for one, other in pairs] for row in mixed], 1))
     for row in every:
         marks = [] if _is_float32(row) else [pytest.mark.thorough]
-        yield row, [*marks, pytest.mark.every_kernel] if row in mixed[1::2] else marks
+        if row in mixed and row not in taken[::2]:
+            marks.append(pytest.mark.every_kernel if row in taken else pytest.mark.slow)
+        yield row, marks
 
 
 def cases_with(parts: Callable[[Operator], Iterable[Part]]) -> Iterator[object]:
     """The same with each of some parts of the operator. On the CPU each makes a kernel of its own for each combination
-    of types: float32 has them all, and --every-kernel adds one part of each other type, in turn, and for each part one
-    combination of several types, for elements are loaded and stored by the same functions in each. --long has all.
+    of types: float32 has them all, and one part of one other combination stands for the rest, which --long adds: what
+    is computed does not depend on the types, and elements are loaded and stored by the same functions. Operators take
+    turns in the types of their data.
     """
-    for name, operator in OPERATORS.items():
+    for number, (name, operator) in enumerate(OPERATORS.items()):
         found = list(parts(operator))
         others = [row for row in operator.combinations if not _is_float32(row)]
-        mixed = [place for place, row in enumerate(others) if len(_floats(row)) > 1]
-        turns = {place: (place + len(name)) % len(found) if found else 0 for place in range(len(others))}
-        turns = {place: turn for place, turn in turns.items() if place not in mixed}
-        turns |= {mixed[number * len(mixed) // len(found)]: number for number in range(len(found)) if mixed}
-        chosen = list(turns)[len(name) % len(turns)] if turns else None
+        first = {others[place][operator.data.type]: place for place in reversed(range(len(others)))}
+        chosen = sorted(first.values())[number % len(first)], number % max(1, len(found))
         for place, row in enumerate([*others, *(row for row in operator.combinations if _is_float32(row))]):
-            for example, (number, part) in product(operator.examples, enumerate(found)):
+            for example, (turn, part) in product(operator.examples, enumerate(found)):
                 marks = [] if _is_float32(row) else [pytest.mark.thorough]
-                if marks and number != turns.get(place):
+                if marks and (place, turn) != chosen:
                     marks.append(pytest.mark.slow)
-                elif marks and place != chosen:
-                    marks.append(pytest.mark.every_kernel)
                 label = f"{_label(name, row, example)}-{part}"
                 yield pytest.param(name, operator, row, example, part, id=label, marks=marks)
 
