@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import combinations
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from helpers.covers import cover
 
 if TYPE_CHECKING:
     from gradkern.cuda.compile import Compiled
@@ -30,11 +31,11 @@ def parameters(always: Pairs, others: Pairs = (), covered: int = 0) -> list[Any]
     kind for the GPU that kernels are tuned on, and for one other, for which kinds take turns. --long adds all.
 
     covered  of kinds that are a product: --every-kernel adds as few as have all combinations of so many of the parts of
-             a kind and the capability
+             a kind for the GPU that kernels are tuned on, and as few as have each part for each other
     """
     every_run = list(always)
     added = [each for each in others if each not in every_run]
-    taken = {repr(each) for each in _cover(every_run, added, covered)} if covered else _taken_in_turn(every_run, added)
+    taken = {*_tuned(every_run, added, covered), *_elsewhere(every_run, added, covered)}
     # of one kind after another: devices share the work on the same kernel
     found = sorted([*every_run, *added], key=lambda each: repr(each[0]))
     return [
@@ -47,34 +48,30 @@ def parameters(always: Pairs, others: Pairs = (), covered: int = 0) -> list[Any]
     ]
 
 
-def _taken_in_turn(every_run: list[Any], added: list[Any]) -> set[str]:
-    elsewhere: dict[str, list[tuple[int, int]]] = {}
-    for kind, capability in added:
-        if capability not in HOPPER:
-            elsewhere.setdefault(repr(kind), []).append(capability)
-    had = {repr(kind) for kind, capability in every_run if capability not in HOPPER}
-    turns = {
-        (kind, capabilities[number % len(capabilities)])
-        for number, (kind, capabilities) in enumerate(elsewhere.items())
-        if kind not in had
-    }
-    return {repr(each) for each in added if each[1] in HOPPER or (repr(each[0]), each[1]) in turns}
+def _tuned(every_run: list[Any], added: list[Any], covered: int) -> Iterator[str]:
+    cases = [each for each in added if each[1] in HOPPER]
+    if covered:
+        had = [kind for kind, capability in every_run if capability in HOPPER]
+        cases = cover(cases, [kind for kind, _ in cases], covered, had)
+    yield from map(repr, cases)
 
 
-def _cover(every_run: list[Any], added: list[Any], size: int) -> Iterator[Any]:
-    """The least of `added`, by a greedy choice, that have all combinations of `size` parts which others do not have."""
-    of_each = {repr(each): {*combinations(enumerate(_parts(each)), size)} for each in [*every_run, *added]}
-    missing = set[Any]().union(*of_each.values()).difference(*(of_each[repr(each)] for each in every_run))
-    while missing:
-        best = max(added, key=lambda each: len(of_each[repr(each)] & missing))
-        missing -= of_each[repr(best)]
-        yield best
+def _elsewhere(every_run: list[Any], added: list[Any], covered: int) -> Iterator[str]:
+    had, cases = ([each for each in among if each[1] not in HOPPER] for among in (every_run, added))
+    if covered:
+        yield from map(repr, cover(cases, map(_parts, cases), 1, map(_parts, had)))
+        return
+    kinds: dict[str, list[Any]] = {}
+    for each in cases:
+        kinds.setdefault(repr(each[0]), []).append(each)
+    for number, (kind, found) in enumerate(kinds.items()):
+        if kind not in {repr(each[0]) for each in had}:
+            yield repr(found[number % len(found)])
 
 
-def _parts(case: Any) -> Iterator[Any]:
+def _parts(case: Any) -> list[Any]:
     kind, capability = case
-    yield from kind
-    yield capability
+    return [(part, capability) for part in kind]
 
 
 @cache

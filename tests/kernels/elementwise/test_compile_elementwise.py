@@ -39,7 +39,8 @@ WHOLE = ("IsAllFinite", "ReduceAllL2")  # whose elements are adjacent
     ("kind", "capability"),
     parameters(
         [*product(KINDS[::5], HOPPER), *zip(KINDS[1::6], cycle(OTHERS), strict=False)],
-        [*product(KINDS, HOPPER), *product(KINDS[::3], OTHERS)],
+        [*product(KINDS, HOPPER), *product(KINDS[::13], OTHERS)],
+        covered=2,
     ),
 )
 def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, bool], capability: tuple[int, int]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.compiled import made_of
+from helpers.compiled import HOPPER, OTHERS, made_of, parameters
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
@@ -21,19 +19,12 @@ from gradkern.dispatch.run import dry_plan_for
 pytestmark = pytest.mark.thorough
 
 SHAPES = [((32, 64, 28, 28), True), ((32, 256, 56, 56), False), ((64, 2048, 7, 7), False), ((8192, 1024), False)]
-GPUS = ["H100, H200", "T4", "A100", "B200", "GeForce RTX 5090"]
-STEPS = ["Statistics", "FromStatistics", "GradSums"]
-
-
-def kernels() -> Iterator[Any]:
-    """Every step, type and layout for the first GPU, and for one other, in turn; with --long for all."""
-    for number, (dtype, layout, step) in enumerate(
-        product(["bfloat16", "float16", "float32", "float64"], SHAPES, STEPS)
-    ):
-        turn = 1 + (number + number // 4 + number // 12) % 4
-        for place, gpu in enumerate(GPUS):
-            marks = [] if (place, number % 19) == (0, 0) else [pytest.mark.every_kernel]
-            yield pytest.param(gpu, dtype, layout, step, marks=marks if place in (0, turn) else pytest.mark.slow)
+GPUS = {(9, 0): "H100, H200", (7, 5): "T4", (8, 0): "A100", (10, 0): "B200", (12, 0): "GeForce RTX 5090"}
+Kind = tuple[str, tuple[tuple[int, ...], bool], str]
+KINDS: list[Kind] = [
+    *product(["bfloat16", "float16", "float32", "float64"], SHAPES, ["Statistics", "FromStatistics", "GradSums"])
+]
+"""Type, shape and whether channels are last, step."""
 
 
 def described(shape: tuple[int, ...], dtype: str, last: bool) -> Tensor:
@@ -42,9 +33,12 @@ def described(shape: tuple[int, ...], dtype: str, last: bool) -> Tensor:
     return Tensor(made.dtype, shape, made.strides, 16)
 
 
-@pytest.mark.parametrize(("gpu", "dtype", "layout", "step"), list(kernels()), ids=str)
-def test_no_register_is_spilled(gpu: str, dtype: str, layout: Any, step: str) -> None:
-    shape, last = layout
+@pytest.mark.parametrize(
+    ("kind", "capability"),
+    parameters(product(KINDS[::19], HOPPER), product(KINDS, [*HOPPER, *OTHERS]), covered=2),
+)
+def test_no_register_is_spilled(kind: Kind, capability: tuple[int, int]) -> None:
+    dtype, (shape, last), step = kind
     x = described(shape, dtype, last)
     wide = "float64" if dtype == "float64" else "float32"
     each = described(shape[1:2], wide, False)
@@ -55,7 +49,7 @@ def test_no_register_is_spilled(gpu: str, dtype: str, layout: Any, step: str) ->
         "GradSums": {"dY": x, "X": x, **statistics},
     }[step]
     outputs = ("dScale", "dBias", "sums") if step == "GradSums" else None
-    with dry_run(device_named(gpu)) as dry:
+    with dry_run(device_named(GPUS[capability])) as dry:
         dry_plan_for(f"BatchNormalization{step}", tensors, "cuda", device="cuda:0", outputs=outputs)
     (spec,) = dry.specs
     made = made_of(spec)

@@ -73,6 +73,7 @@ def compiled(kind: Kind, capability: tuple[int, int]) -> tuple[BiasGeluConfig, i
             *zip(ELSEWHERE[1::2], cycle(OTHERS), strict=False),
         ],
         [*product([*KINDS, *THEMSELVES], HOPPER), *product([*ELSEWHERE, *THEMSELVES], OTHERS)],
+        covered=2,
     ),
 )
 def test_no_register_is_spilled_and_16_bytes_move_at_a_time(kind: Kind, capability: tuple[int, int]) -> None:
@@ -95,7 +96,7 @@ FEW: list[tuple[str, str, int, int]] = [
 
 @pytest.mark.parametrize(
     ("kind", "capability"),
-    parameters([*product(FEW[::6], HOPPER)], [*product(FEW, HOPPER), *product(FEW[::4], OTHERS)]),
+    parameters([*product(FEW[::6], HOPPER)], [*product(FEW, HOPPER), *product(FEW[::4], OTHERS)], covered=2),
 )
 def test_no_register_is_spilled_where_a_tile_has_all_rows(
     kind: tuple[str, str, int, int], capability: tuple[int, int]

@@ -28,7 +28,7 @@ def tensor(dtype: str, *shape: int) -> Tensor:
 
 @pytest.mark.parametrize(
     ("kind", "capability"),
-    parameters(product(KINDS[:1], HOPPER), product(KINDS, [*HOPPER, *OTHERS])),
+    parameters(product(KINDS[:1], HOPPER), product(KINDS, [*HOPPER, *OTHERS]), covered=2),
 )
 def test_no_register_is_spilled(kind: tuple[str, tuple[str, str], int], capability: tuple[int, int]) -> None:
     way, (data, cache), interleaved = kind

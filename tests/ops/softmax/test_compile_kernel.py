@@ -36,7 +36,8 @@ KINDS: list[Kind] = [
     ("kind", "capability"),
     parameters(
         [*product(KINDS[::7], HOPPER), *zip(KINDS[3::19], cycle(OTHERS), strict=False)],
-        [*product(KINDS, HOPPER), *product(KINDS[::3], OTHERS)],
+        [*product(KINDS, HOPPER), *product(KINDS[::13], OTHERS)],
+        covered=2,
     ),
 )
 def test_no_register_is_spilled_and_vectors_are_whole(kind: Kind, capability: tuple[int, int]) -> None:
