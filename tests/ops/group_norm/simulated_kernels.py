@@ -191,11 +191,17 @@ def test_every_type(way: str, layout: str, dtype: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", [(3, 8), (2, 6, 5), (1, 10, 7, 7), (2, 16, 3, 4, 5), (1, 24, 300), (2, 520, 9)])
+@pytest.mark.parametrize("shape", [(3, 8), (2, 6, 5), (1, 10, 7, 7), (2, 16, 3, 4, 5), (1, 24, 300)])
 def test_every_shape(way: str, layout: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    for groups in (1, 2, shape[1]):
+    for groups in (1, 2, shape[1]) if shape[0] > 1 else (1, shape[1]):
         check_gradient(shape, groups, b, layout, monkeypatch)
         check_output(shape, groups, f, layout, monkeypatch)
+
+
+def test_a_line_of_more_vectors_than_a_block_has_threads(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for groups in (1, 2):
+        check_gradient((1, 520, 9), groups, b, "lines", monkeypatch)
+        check_output((1, 520, 9), groups, f, "lines", monkeypatch)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
