@@ -16,6 +16,7 @@ from gradkern.contract.samples import values_of
 from gradkern.contract.schema import Example, Operator
 
 FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU so far
+HOST_BATCH_SECONDS = 0.02  # of a batch of calls, on the device
 _ON_GPU: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "any": lambda normal: normal,
     "positive": lambda normal: normal.abs().clamp(0.5, 2),
@@ -101,14 +102,22 @@ def limit(nbytes: int, cold: bool = True) -> dict[str, float]:
 
 
 def host_seconds(call: Callable[[], Any], count: int = 300) -> float:
-    """What a warm call costs the host, in seconds: the median over batches short enough not to fill the queue."""
+    """What a warm call costs the host, in seconds: the median over batches short enough not to fill the queue.
+
+    Each batch waits for the device: of calls that keep it busy for long there are fewer.
+    """
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    size = max(1, min(count // 15, int(HOST_BATCH_SECONDS / (time.perf_counter() - start))))
     times = []
     for _ in range(15):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        for _ in range(count // 15):
+        for _ in range(size):
             call()
-        times.append((time.perf_counter() - start) / (count // 15))
+        times.append((time.perf_counter() - start) / size)
     torch.cuda.synchronize()
     return statistics.median(times)
 
