@@ -14,7 +14,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["NO_REDUCTION", "Reduction", "RowArithmetic", "picking", "vector_access"]
+__all__ = ["NO_REDUCTION", "Reduction", "RowArithmetic", "picking", "unchanged", "vector_access"]
 
 
 @device_function
@@ -27,6 +27,17 @@ def _nothing(totals: Any, r: Any, columns: Any) -> None:
     pass
 
 
+@device_function
+def unchanged(first: Any, second: Any, words: Any, place: int) -> Any:
+    """In the place of a Reduction's `packed` that there is not."""
+    return first, second
+
+
+@device_function
+def _never(r: Any, column: int) -> Any:
+    return False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
     """Two values of each row. Where RowsTypes.pairs is False the second is not combined and means nothing.
@@ -34,11 +45,16 @@ class Reduction:
     terms     (x, p, r, totals, column) -> the two values of one element; see RowArithmetic for the arguments
     combine   (first, second, more, other) -> the two values of two parts of a row: their sums, unless given
     identity  the values of no elements: `combine` with them returns the other part
+    plain     `terms` of an element that is not apart, where the operator has such elements; see RowArithmetic.apart
+    packed    (first, second, words, place) -> the same combined with all elements of a vector of 16 bytes of the only
+              input, none of them apart: words[place:] as they are in memory
     """
 
     terms: Callable[..., Any]
     combine: Callable[..., Any] = _sums
     identity: tuple[float, float] = (0.0, 0.0)
+    plain: Callable[..., Any] | None = None
+    packed: Callable[..., Any] | None = None
 
 
 @device_function
@@ -60,6 +76,10 @@ class RowArithmetic:
                 are the first of them
     scalars     (r, s0, s1, s2, s3, s4, row, columns), once a row: sets r, `values` numbers, from the
                 addresses of the scalars. None: r has the scalars themselves
+    apart       (r, column) -> whether the vector that begins at this column has an element apart, as the class of a
+                label: all others are reduced and mapped by the plain functions, which need not tell elements apart.
+                Before `finish` and behind it; only where elements are adjacent in memory
+    plain       `map` of an element that is not apart
 
     x has one element of every input, p one number of every parameter, r the row's scalars, totals the values of the
     first reduction (0 and 1) and of the second (2 and 3); column is the element's number in its row. All are local
@@ -71,6 +91,8 @@ class RowArithmetic:
     finish: Callable[..., None] = _nothing
     scalars: Callable[..., None] | None = None
     values: int = 0
+    apart: Callable[..., Any] = _never
+    plain: Callable[..., None] | None = None
 
 
 def picking(count: int) -> Callable[..., None]:

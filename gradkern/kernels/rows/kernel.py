@@ -20,7 +20,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, picking, vector_access
+from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, picking, unchanged, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import VECTOR, RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, identity_of, over_row
@@ -46,6 +46,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     pick, pick_parameters = picking(INPUTS), picking(PARAMETERS)
     FLOAT = float64 if types.compute == "float64" else float32
     finish, compute = arithmetic.finish, arithmetic.map
+    apart, compute_plain = arithmetic.apart, arithmetic.plain or arithmetic.map
     load, unpack, store, store_some, load_parameters, load_scalars, store_results = vector_access(
         types, WIDTH, not SHIFTED, WIDTH, arithmetic
     )
@@ -59,7 +60,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     def load_vectors(words: Any, first: int, last: int, a0: int, a1: int, a2: int) -> None:
         """A place beyond the row's last vector repeats it."""
         stage = i.shared_memory() + int32(cuda.threadIdx.x * VECTOR + STAGE_AT)
-        for j in range(VECTORS):
+        for j in range(int32(VECTORS)):
             v = int64(min(int32(first + j * STEP), last))
             if STAGED:
                 copy(stage + j * INPUTS * STAGE, a0 + v * V0)
@@ -73,27 +74,29 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             i.commit_copies()
 
     @device_function
-    def unpack_vector(x0: Any, x1: Any, x2: Any, words: Any, j: int) -> None:
+    def read_vector(words: Any, j: int) -> Any:
+        """Where its words are."""
         if STAGED:
             stage = i.shared_memory() + int32(cuda.threadIdx.x * VECTOR + STAGE_AT) + j * INPUTS * STAGE
             for k in range(INPUTS):
                 read_stage(words, k * 4, stage + k * STAGE)
-            unpack(x0, x1, x2, words, 0)
-        else:
-            unpack(x0, x1, x2, words, j * WORDS)
+            return int32(0)
+        return int32(j * WORDS)
 
     @device_function
-    def inside_of(v: int, shift: int, columns: int) -> Any:
-        """The number of the vector's first element in the row, and the bounds of its elements that are the row's."""
-        start = int64(v) * WIDTH - shift
+    def is_edge(v: int, vectors: int) -> Any:
+        """Where every warp has edges, all vectors are treated alike."""
+        return SHIFTED and (LANES < 32 or v == 0 or v == vectors - 1)
+
+    @device_function
+    def inside_of(start: int, columns: int) -> Any:
+        """The bounds of a vector's elements that are the row's."""
         low, high = int32(0), int32(WIDTH)
         if SHIFTED:
             low, high = int32(max(int64(0), -start)), int32(min(int64(WIDTH), columns - start))
-        return start, low, high
+        return low, high
 
-    def reducing(reduction: Reduction) -> Callable[..., Any]:
-        terms, combine, identity = reduction.terms, reduction.combine, identity_of(types, reduction)
-
+    def terms_of_one(terms: Callable[..., Any]) -> Callable[..., Any]:
         @device_function
         def terms_of(
             x0: Any, x1: Any, x2: Any, q0: Any, q1: Any, q2: Any, e: int, r: Any, totals: Any, column: int
@@ -102,6 +105,13 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             pick(x, x0, x1, x2, e)
             pick_parameters(p, q0, q1, q2, e)
             return terms(x, p, r, totals, column)
+
+        return terms_of
+
+    def reducing(reduction: Reduction) -> Callable[..., Any]:
+        combine, identity = reduction.combine, identity_of(types, reduction)
+        terms_of, plain_terms_of = terms_of_one(reduction.terms), terms_of_one(reduction.plain or reduction.terms)
+        PACKED, packed = reduction.packed is not None and V0 == VECTOR, reduction.packed or unchanged
 
         @device_function
         def reduce_vectors(
@@ -112,14 +122,19 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
             x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
             q0, q1, q2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
             none, nothing = identity()
-            for j in range(VECTORS):
+            for j in range(int32(VECTORS)):
                 v = int32(v0 + j * STEP)
                 if v < vectors:
-                    start, low, high = inside_of(v, shift, columns)
-                    unpack_vector(x0, x1, x2, words, j)
+                    start = int64(v) * WIDTH - shift
+                    place, alike = read_vector(words, j), not (is_edge(v, vectors) or apart(r, start))
+                    if PACKED and alike:
+                        first, second = packed(first, second, words, place)
+                        continue
+                    unpack(x0, x1, x2, words, place)
                     if PARAMETERS > 0:
                         load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
-                    if SHIFTED and (LANES < 32 or low > 0 or high < WIDTH):  # where every warp has edges, all alike
+                    if not alike:
+                        low, high = inside_of(start, columns)
                         for e in range(WIDTH):
                             one, other = terms_of(x0, x1, x2, q0, q1, q2, e, r, totals, start + e)
                             inside = low <= e < high
@@ -128,13 +143,31 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                             )
                     else:
                         for e in range(WIDTH):
-                            one, other = terms_of(x0, x1, x2, q0, q1, q2, e, r, totals, start + e)
+                            one, other = plain_terms_of(x0, x1, x2, q0, q1, q2, e, r, totals, start + e)
                             first, second = combine(first, second, one, other)
             return first, second
 
         return reduce_vectors
 
     reduce_first, reduce_second = reducing(first_reduction), reducing(second_reduction)
+
+    def mapping(compute: Callable[..., None]) -> Callable[..., None]:
+        @device_function
+        def map_vector(
+            y0: Any, y1: Any, x0: Any, x1: Any, x2: Any, q0: Any, q1: Any, q2: Any, r: Any, totals: Any, start: int
+        ) -> None:
+            x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(3, FLOAT)
+            for e in range(WIDTH):
+                pick(x, x0, x1, x2, e)
+                pick_parameters(p, q0, q1, q2, e)
+                compute(y, x, p, r, totals, start + e)
+                y0[e] = y[0]
+                if OUTPUTS > 1:
+                    y1[e] = y[1]
+
+        return map_vector
+
+    map_vector, map_plain = mapping(compute), mapping(compute_plain)
 
     @device_function
     def write_vectors(
@@ -144,22 +177,19 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         x0, x1, x2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         y0, y1 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         q0, q1, q2 = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        x, y, p = cuda.local.array(3, FLOAT), cuda.local.array(2, FLOAT), cuda.local.array(3, FLOAT)
-        for j in range(VECTORS):
+        for j in range(int32(VECTORS)):
             v = int32(v0 + j * STEP)
             if v < vectors:
-                start, low, high = inside_of(v, shift, columns)
-                unpack_vector(x0, x1, x2, words, j)
+                start = int64(v) * WIDTH - shift
+                unpack(x0, x1, x2, words, read_vector(words, j))
                 if PARAMETERS > 0:
                     load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
-                for e in range(WIDTH):
-                    pick(x, x0, x1, x2, e)
-                    pick_parameters(p, q0, q1, q2, e)
-                    compute(y, x, p, r, totals, start + e)
-                    y0[e] = y[0]
-                    if OUTPUTS > 1:
-                        y1[e] = y[1]
-                if SHIFTED and (low > 0 or high < WIDTH):
+                if apart(r, start):
+                    map_vector(y0, y1, x0, x1, x2, q0, q1, q2, r, totals, start)
+                else:
+                    map_plain(y0, y1, x0, x1, x2, q0, q1, q2, r, totals, start)
+                if SHIFTED and (v == 0 or v == vectors - 1):
+                    low, high = inside_of(start, columns)
                     store_some(b0 + int64(v) * W0, b1 + int64(v) * W1, y0, y1, low, high)
                 else:
                     store(b0 + int64(v) * W0, b1 + int64(v) * W1, y0, y1)

@@ -182,6 +182,28 @@ def test_losses_of_rows_and_entropies() -> None:
     check(problem((2, 7, 5), f), names=("row_loss", "entropy"), reduction="none")
 
 
+@pytest.mark.parametrize("shape", [(3, 1000), (3, 1003), (3, 5, 4)])
+@pytest.mark.parametrize("dtype", [b, f])
+def test_masked_classes_and_whatever_is_in_rows_that_do_not_count(dtype: str, shape: tuple[int, ...]) -> None:
+    given = problem(shape, dtype)
+    given["labels"][:] = 2
+    given["labels"][1] = -100
+    X = given["X"]
+    X[0, [1, 4]], X[1, :3], X[2, 0] = -np.inf, np.nan, 300
+    made = {"dX": (shape, dtype), "row_loss": (given["labels"].shape, f), "entropy": (given["labels"].shape, f)}
+    found = run("CrossEntropy", given, made, in_place=("X", "dX"), reduction="sum")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = np.exp(X.astype(d) - X.astype(d).max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        entropy = -np.where(p > 0, p * np.log(p), 0).sum(1)
+        loss = -np.log(p[:, 2])
+    loss[1], p[:, 2], p[1] = 0, p[:, 2] - 1, 0
+    assert not found["dX"][1].any()
+    compare("dX", found["dX"], p)
+    compare("row_loss", found["row_loss"], loss)
+    compare("entropy", found["entropy"][[0, 2]], entropy[[0, 2]])
+
+
 @pytest.mark.parametrize("empty", ["zero", "nan"])
 def test_where_no_label_counts(empty: str) -> None:
     given = problem((4, 9), f)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64, int32, int64
+from numba.cuda import float32, float64, int32, int64, uint32
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
@@ -24,7 +25,7 @@ from gradkern.kernels.rows.inner_kernel import inner_kernel
 from gradkern.kernels.rows.kernel import rows_kernel
 from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.ops.cross_entropy.cuda.config import LossConfig
-from gradkern.ops.cross_entropy.cuda.labels import IGNORED, of_row
+from gradkern.ops.cross_entropy.cuda.labels import IGNORED, ZERO_ROW, of_row
 
 __all__ = ["build"]
 
@@ -34,7 +35,7 @@ _NEAR_ZERO = 0.25  # of a log probability: beyond, exp(x) - 1 has its digits
 def build(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> Callable[..., None]:
     """The kernel for these types and this config."""
     forward = types.reductions > 0
-    arithmetic = _forward(types, loss) if forward else _backward(types, loss)
+    arithmetic = _forward(types, config, loss) if forward else _backward(types, config, loss)
     return (inner_kernel if config.inner else rows_kernel)(types, config, arithmetic)
 
 
@@ -88,7 +89,25 @@ def _largest_and_sum(first: Any, second: Any, more: Any, other: Any) -> Any:
     return max(first, more), second + other
 
 
-def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
+def _labels(config: RowsConfig) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The device functions is_label(column, r), and apart as in RowArithmetic: a row whose gradient is 0 is, too."""
+    WIDTH, INNER = config.width, config.inner
+
+    @device_function
+    def is_label(column: int, r: Any) -> Any:
+        if INNER:  # one column for all rows of a vector: its number is converted, not each row's label
+            return float32(int32(column)) == r[0]
+        return int32(column) == int32(r[0])
+
+    @device_function
+    def apart(r: Any, column: int) -> Any:
+        label = int32(r[0])
+        return label == ZERO_ROW or uint32(int32(label - int32(column))) < uint32(WIDTH)
+
+    return is_label, apart
+
+
+def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArithmetic:
     FLOAT = float64 if types.compute == "float64" else float32
     APPROXIMATE = types.inputs[0] in ("float16", "bfloat16")
     LABELS, ENTROPY, GRADIENT, WEIGHTED = bool(loss.labels), loss.entropy, loss.gradient, loss.weighted
@@ -97,6 +116,10 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
         types, loss.smoothing, 1 - loss.smoothing, loss.z_loss, loss.softcap, 1 / (loss.softcap or 1)
     )
     LOG2_E, LN_2, ZERO, ONE, TWO = _constants(types, 1 / math.log(2), math.log(2), 0, 1, 2)
+    (LEAST,) = _constants(types, -1e4)  # in place of -inf: exp of it is 0
+    (NOTHING,) = _constants(types, -0.0)  # which the compiler does not add
+    UNIT = LN_2 if APPROXIMATE else ONE  # of exponents
+    is_label, apart = _labels(config)
     TWICE_CAP, DOUBLED = _constants(types, 2 * loss.softcap, 2 / math.log(2) / (loss.softcap or 1))
     EXACT_LOG2_E = float(LOG2_E)
 
@@ -116,9 +139,12 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
         return most * LOG2_E if APPROXIMATE else most
 
     @device_function
-    def power(z: Any, shift: Any) -> Any:
-        """exp(z - m)."""
-        return i.exp2_approximate(z * LOG2_E - shift) if APPROXIMATE else math.exp(z - shift)
+    def exponent(z: Any, shift: Any) -> Any:
+        return z * LOG2_E - shift if APPROXIMATE else z - shift
+
+    @device_function
+    def power(exponent: Any) -> Any:
+        return i.exp2_approximate(exponent) if APPROXIMATE else math.exp(exponent)
 
     @device_function
     def target(x: Any, p: Any, r: Any) -> Any:
@@ -126,24 +152,49 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
         w = p[0] if WEIGHTED else ONE
         return w if LABELS else w * (LEFT * x[1] + r[2])
 
-    @device_function
-    def largest(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
-        z = logit(x[0], p)
-        if LABELS:
-            return z, z if int32(column) == int32(r[0]) else ZERO
-        return z, target(x, p, r)
+    def elements(labels: bool) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., None]]:
+        """The functions of an element, which may be the label."""
 
-    @device_function
-    def others(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
-        z, second = logit(x[0], p), ZERO
-        e = power(z, shift_of(totals[0]))
-        if ENTROPY:
-            second = e * (z - totals[0]) if e > 0 else ZERO
-        elif SMOOTHING or not LABELS:
-            second = target(x, p, r) * (z - totals[0])
-        if LABELS:
-            e = ZERO if int32(column) == int32(r[0]) else e
-        return e, second
+        @device_function
+        def largest(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
+            z = logit(x[0], p)
+            second = NOTHING
+            if labels:
+                second = z if is_label(column, r) else ZERO
+            elif not LABELS:
+                second = target(x, p, r)
+            return z, second
+
+        @device_function
+        def others(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
+            z, second = logit(x[0], p), NOTHING
+            difference = exponent(z, shift_of(totals[0]))
+            e = power(difference)
+            if ENTROPY:
+                second = e * max(difference, LEAST)
+            elif SMOOTHING or not LABELS:
+                second = target(x, p, r) * (z - totals[0])
+            if labels:
+                e = ZERO if is_label(column, r) else e
+            return e, second
+
+        @device_function
+        def compute(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+            z = logit(x[0], p)
+            if GRADIENT:
+                slope = totals[2] * power(exponent(z, r[3]))
+                if SMOOTHING or not LABELS:
+                    slope -= r[1] * target(x, p, r)
+                if CAPPED:
+                    slope *= ONE - (z * INVERSE_CAP) * (z * INVERSE_CAP)
+            else:
+                slope = (z - r[1]) - totals[2]
+            if labels:
+                slope = totals[3] if is_label(column, r) else slope
+                slope = ZERO if r[0] == ZERO_ROW else slope
+            y[0] = slope
+
+        return largest, others, compute
 
     @device_function
     def finish(totals: Any, r: Any, columns: Any) -> None:
@@ -152,9 +203,10 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
         shift, factor, rest = shift_of(most), r[1], total
         e_label = ZERO
         if LABELS and r[0] >= 0:
-            e_label = power(of_label, shift)
+            e_label = power(exponent(of_label, shift))
             total += e_label
-        log = math.log(total)
+        log, inverse = math.log(total), ONE / total
+        entropy = log - UNIT * (second * inverse)
         if APPROXIMATE:
             log -= LN_2 * FLOAT(float64(most) * EXACT_LOG2_E - float64(shift))
         z_slope = TWO * Z_LOSS * (most + log)
@@ -176,13 +228,15 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
         totals[0] = value
         if LABELS and r[0] == IGNORED:
             totals[0] = ZERO
-        totals[1] = log - second / total
+            if GRADIENT:
+                r[0] = FLOAT(ZERO_ROW)
+        totals[1] = entropy
         r[3] = shift
         if GRADIENT:
-            totals[2] = factor * (weight + all_weights + z_slope) / total
+            totals[2] = factor * (weight + all_weights + z_slope) * inverse
             if LABELS:
                 of_class = r[2] if WEIGHTED else ONE
-                exact = (all_weights + z_slope) * (e_label / total) - weight * (rest / total) - share * of_class
+                exact = (all_weights + z_slope) * (e_label * inverse) - weight * (rest * inverse) - share * of_class
                 if CAPPED:
                     exact *= ONE - (of_label * INVERSE_CAP) * (of_label * INVERSE_CAP)
                 totals[3] = factor * exact
@@ -192,32 +246,30 @@ def _forward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
             if LABELS:
                 totals[3] = -nll
 
+    largest_of_words = i.largest_of_words(types.inputs[0]) if APPROXIMATE else None
+
     @device_function
-    def compute(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
-        z = logit(x[0], p)
-        if GRADIENT:
-            slope = totals[2] * power(z, r[3])
-            if SMOOTHING or not LABELS:
-                slope -= r[1] * target(x, p, r)
-            if CAPPED:
-                slope *= ONE - (z * INVERSE_CAP) * (z * INVERSE_CAP)
-        else:
-            slope = (z - r[1]) - totals[2]
-        if LABELS:
-            slope = totals[3] if int32(column) == int32(r[0]) else slope
-            if GRADIENT:
-                slope = ZERO if r[0] == IGNORED else slope
-        y[0] = slope
+    def packed_largest(first: Any, second: Any, words: Any, place: int) -> Any:
+        largest = largest_of_words(words[place], words[place + 1], words[place + 2], words[place + 3])
+        return max(first, largest), second
 
-    reductions = Reduction(largest, _largest_and_sum, (-math.inf, 0.0)), Reduction(others)
-    return RowArithmetic(reductions, compute, finish, _scalars(types, loss, True), 4)
+    packs = APPROXIMATE and LABELS and not CAPPED and not BIASED and types.native_bfloat16
+    largest, others, compute = elements(LABELS)
+    plain_largest, plain_others, plain = elements(False)
+    reductions = (
+        Reduction(largest, _largest_and_sum, (-math.inf, 0.0), plain_largest, packed_largest if packs else None),
+        Reduction(others, plain=plain_others),
+    )
+    arithmetic = RowArithmetic(reductions, compute, finish, _scalars(types, loss, True), 4)
+    return replace(arithmetic, apart=apart, plain=plain) if LABELS else arithmetic
 
 
-def _backward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
+def _backward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArithmetic:
     DOUBLE, APPROXIMATE = types.compute == "float64", types.inputs[0] in ("float16", "bfloat16")
     LABELS, BIAS = bool(loss.labels), len(types.inputs) - 1 if loss.biased else 0
     LOG2_E, ZERO, ONE, NEAR = _constants(types, 1 / math.log(2), 0, 1, -_NEAR_ZERO)
     HALF, THIRD, QUARTER, FIFTH, SIXTH = _constants(types, *(1 / n for n in range(2, 7)))
+    is_label, apart = _labels(config)
 
     @device_function
     def less_one(p: Any, log: Any) -> Any:
@@ -229,17 +281,21 @@ def _backward(types: RowsTypes, loss: LossConfig) -> RowArithmetic:
         )
         return series if log > NEAR else p - ONE
 
-    @device_function
-    def compute(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
-        share = i.exp2_approximate(x[0] * LOG2_E) if APPROXIMATE else math.exp(x[0])
-        if LABELS:
-            share = less_one(share, x[0]) if int32(column) == int32(r[0]) else share
-        else:
-            share -= x[1]
-        slope = r[1] * share
-        slope = ZERO if r[1] == 0 else slope
-        if BIAS > 0:
-            slope += x[BIAS]
-        y[0] = slope
+    def element(labels: bool) -> Callable[..., None]:
+        @device_function
+        def compute(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+            share = i.exp2_approximate(x[0] * LOG2_E) if APPROXIMATE else math.exp(x[0])
+            if labels:
+                share = less_one(share, x[0]) if is_label(column, r) else share
+            elif not LABELS:
+                share -= x[1]
+            slope = r[1] * share
+            slope = ZERO if r[1] == 0 else slope
+            if BIAS > 0:
+                slope += x[BIAS]
+            y[0] = slope
 
-    return RowArithmetic((), compute, scalars=_scalars(types, loss, False), values=4)
+        return compute
+
+    arithmetic = RowArithmetic((), element(LABELS), scalars=_scalars(types, loss, False), values=4)
+    return replace(arithmetic, apart=apart, plain=element(False)) if LABELS else arithmetic

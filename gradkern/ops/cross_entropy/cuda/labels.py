@@ -15,9 +15,10 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.cross_entropy.cuda.config import BLOCK, LossConfig
 
-__all__ = ["IGNORED", "build", "of_row"]
+__all__ = ["IGNORED", "ZERO_ROW", "build", "of_row"]
 
-IGNORED, INVALID = -1, -2
+IGNORED, INVALID, ZERO_ROW = -1, -2, -3
+"""In place of labels; the last in place of IGNORED once a row's totals are known, where its gradient is all 0."""
 
 
 def of_row(config: LossConfig) -> Callable[..., Any]:

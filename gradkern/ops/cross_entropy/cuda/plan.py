@@ -172,7 +172,7 @@ class Steps:
             reductions=2 if roles.forward else 0,
             pairs=True,
         )
-        plain = not (loss.smoothing or loss.softcap or loss.entropy or roles.probabilities or arrays.parameters)
+        plain = not (loss.smoothing or loss.softcap or roles.probabilities or arrays.parameters)
         problem = rows_problem(call.operator, arrays, tensors, roles.axis, roles.axis + 1, self._device, numbers=1)
         registers = 64 + 32 * (not plain) + 56 * (problem.inner > 0) + 16 * (self._compute == "float64")
         problem = replace(problem, types=replace(problem.types, registers=registers))  # as the assembler reports them
