@@ -278,6 +278,7 @@ MODELS: dict[str, Model] = {
     "DynUNet": _dyn_unet(labelled_images(2, 128, 128, 128, channels=1, classes=3), (32, 64, 128, 256, 320, 320)),
     "EfficientNetV2-S": _vision("efficientnet_v2_s", images(64, 300)),
     "MobileNetV3-L": _vision("mobilenet_v3_large", images(128, 224)),
+    "RepViT-M1.1": _timm("repvit_m1_1", images(128, 224)),
     "DeepLabV3-R50": _vision(
         "segmentation.deeplabv3_resnet50", labelled_images(8, 512, 512), pixel_loss, weights_backbone=None
     ),

@@ -293,6 +293,32 @@ def test_an_addition_into_a_sum_that_nothing_else_sees_is_taken_with_the_norm() 
     assert (found, left) == ({"batch_norm + add": 6, "batch_norm": 2}, {})
 
 
+class Tokens(nn.Module):
+    """Batch norms of tokens as LeViT has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList([nn.Linear(4, 4, bias=False) for _ in range(4)])
+        self.norms = nn.ModuleList([nn.BatchNorm1d(4) for _ in range(4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def layer(place: int, x: torch.Tensor) -> torch.Tensor:
+            y = self.linears[place](x)
+            return self.norms[place](y.flatten(0, 1)).reshape_as(y)
+
+        x = x.flatten(2).transpose(1, 2)  # not contiguous
+        x = x + layer(0, x)
+        x = (x * 2).contiguous()
+        x = functional.relu(layer(1, x) + x)
+        return layer(2, functional.hardswish(layer(3, x))).unflatten(1, (3, -1))
+
+
+def test_a_reshape_of_tokens_stands_in_no_ones_way() -> None:
+    found, left = check(Tokens(), images(2, 4, 3, 5), images(3, 4, 3, 5))
+    assert found == {"batch_norm": 4, "batch_norm + hardswish": 2, "batch_norm + add + relu": 2}
+    assert left == {}
+
+
 def test_transformers_compute_what_eager_does() -> None:
     tokens = [torch.randint(11, (2, 4), generator=torch.Generator().manual_seed(each)) for each in (1, 2)]
     found, left = check(Transformer(8, nn.LayerNorm), *tokens)

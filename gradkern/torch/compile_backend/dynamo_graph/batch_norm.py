@@ -31,12 +31,15 @@ __all__ = ["activation_of", "fuse"]
 
 
 class _Chain(NamedTuple):
-    """nodes from the batch norm on, each the only user of the one before; alpha: leaky_relu's or elu's"""
+    """nodes from the batch norm on, each the only user of the one before; alpha: leaky_relu's or elu's; view: a
+    reshape of what is contiguous, between the norm and the others
+    """
 
     nodes: tuple[fx.Node, ...]
     residual: fx.Node | None
     activation: str
     alpha: float = 0.0
+    view: fx.Node | None = None
 
     @property
     def fusion(self) -> str:
@@ -90,18 +93,33 @@ def _reason(node: fx.Node, call: dict[str, Any]) -> str:
 def _chains(node: fx.Node, proof: Proof) -> list[_Chain]:
     """What may be one operator, the longest first."""
     found = [_Chain((node,), None, "none")]
-    after = only_user(node)
+    view = _view(node)
+    norm = (node,) if view is None else (node, view)
+    after = only_user(norm[-1])
     activation = activation_of(after)
     if after is not None and activation is not None:
-        found.append(_Chain((node, after), None, *activation))
-    residual = _residual(node, after, proof)
-    if after is not None and residual is not None:
-        found.append(_Chain((node, after), residual, "none"))
+        found.append(_Chain((*norm, after), None, *activation, view=view))
+    residual = _residual(norm[-1], after, proof)
+    if after is not None and residual is not None and (view is None or _is_contiguous(residual)):
+        found.append(_Chain((*norm, after), residual, "none", view=view))
         last = only_user(after)
         activation = activation_of(last)
         if last is not None and activation is not None and activation[0] in DERIVATIVE_FROM_SIGN:
-            found.append(_Chain((node, after, last), residual, *activation))
+            found.append(_Chain((*norm, after, last), residual, *activation, view=view))
     return found[::-1]
+
+
+def _view(node: fx.Node) -> fx.Node | None:
+    """The reshape behind a norm of rows, which a model of tokens has: nothing else moves, as all is contiguous."""
+    after = only_user(node)
+    if after is None or after.op != "call_method" or after.target not in ("reshape", "reshape_as", "view", "view_as"):
+        return None
+    return after if after.args[0] is node and _is_contiguous(node) and _is_contiguous(after) else None
+
+
+def _is_contiguous(node: fx.Node) -> bool:
+    tensor = value(node)
+    return tensor is not None and memory_format(tensor) is torch.contiguous_format
 
 
 _ALPHA = {"leaky_relu": {"negative_slope": 0.01}, "elu": {"alpha": 1.0}}
@@ -144,7 +162,10 @@ def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
 
     def make(graph: fx.Graph) -> Sequence[fx.Node]:
         weights = [call[name] for name in ("weight", "bias", "running_mean", "running_var")]
-        more = (chain.residual, call["momentum"], call["eps"], chain.activation, chain.alpha)
+        residual = chain.residual
+        if residual is not None and chain.view is not None:
+            residual = graph.call_method("view_as", (residual, call["input"]))
+        more = (residual, call["momentum"], call["eps"], chain.activation, chain.alpha)
         made = graph.call_function(FORWARD, (call["input"], *weights, *more))
         y = graph.call_function(operator.getitem, (made, 0))
         for place, buffer in enumerate(statistics, 1):
@@ -152,7 +173,7 @@ def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
             data = graph.call_function(getattr, (buffer, "data"))
             data.meta = dict(buffer.meta)
             graph.call_method("copy_", (data, graph.call_function(operator.getitem, (made, place))))
-        return [y]
+        return [y if chain.view is None else graph.call_method(chain.view.target, (y, *chain.view.args[1:]))]
 
     return Site(
         chain.fusion,
@@ -160,7 +181,7 @@ def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
         x,
         nodes=chain.nodes,
         make=make,
-        results={last: new_like(x)},
+        results={last: new_like(x if chain.view is None else last.meta["example_value"])},
         reads=reads,
         writes=statistics,
         saves=reads[:2] if chain.activation == "none" else [*reads[:2], reads[2] if chain.residual is None else last],
