@@ -173,7 +173,7 @@ def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
             data = graph.call_function(getattr, (buffer, "data"))
             data.meta = dict(buffer.meta)
             graph.call_method("copy_", (data, graph.call_function(operator.getitem, (made, place))))
-        return [y if chain.view is None else graph.call_method(chain.view.target, (y, *chain.view.args[1:]))]
+        return [y if chain.view is None else graph.call_method(str(chain.view.target), (y, *chain.view.args[1:]))]
 
     return Site(
         chain.fusion,
