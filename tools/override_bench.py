@@ -8,7 +8,7 @@ Microseconds from call to return, the median over blocks of calls in turns, on t
 behind. "declined" are calls under min_bytes, which PyTorch answers; "bare" is PyTorch's kernel behind a registration
 from Python that does nothing, the least that any override from Python can cost. "native" is enable(native=True), for
 both kinds of calls, in turns of its own with PyTorch's; "by machine code" is the share of the taken ones that it
-answered. What they add is to PyTorch's own.
+answered. What they add is to PyTorch's own in the same turns.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def measured(name: str, call: Callable[[], Any], device: str, count: int, native
 
 
 def row(name: str, by_python: dict[str, list[float]], natively: dict[str, list[float]], count: int) -> Row:
-    times = {**natively, **by_python, "torch": by_python["torch"] + natively["torch"]}
+    times = {**natively, **by_python, "torch beside native": natively["torch"]}
     kinds = [each for each in gradkern.torch.report() if each.op == name]
     share = sum(each.natively for each in kinds) / ((BLOCKS + 1) * (count + WARM))
     why = next((each.by_python for each in kinds if each.by_python), "")

@@ -17,8 +17,9 @@ def shown(rows: Sequence[dict[str, Any]]) -> str:
     head += [_SHARE] if _SHARE in rows[0] else []
     lines = []
     for row in rows:
-        own, others = row["torch"], [row[way] for way in ways]
-        times = (own, *others, *(other - own for other in (*others, row["bare"])))
+        own = {way: row.get("torch beside native", row["torch"]) if "native" in way else row["torch"] for way in ways}
+        added = [row[way] - own[way] for way in ways]
+        times = (row["torch"], *(row[way] for way in ways), *added, row["bare"] - row["torch"])
         share = [f"{row[_SHARE]:.0%}"] if _SHARE in row else []
         lines.append([row["operator"], *(f"{each:.1f}" for each in times), *share])
     return table(head, lines)
