@@ -58,11 +58,6 @@ def test_a_slice_gets_the_gradient_and_the_rest_is_0(dtype: str, shape: Any, cut
     np.testing.assert_array_equal(found, expected)
 
 
-def test_more_elements_than_31_bits_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradkern.ops.gather.cuda.slice._LONG", 1)
-    test_a_slice_gets_the_gradient_and_the_rest_is_0(*SLICES[6], swapped=False)
-
-
 @pytest.mark.parametrize("how", [{"spread": 3}, {"offset": 1}])
 def test_gaps_in_the_gradient_and_any_alignment(how: dict[str, int]) -> None:
     dY = np.random.default_rng(0).standard_normal((3, 16)).astype(h)

@@ -18,7 +18,6 @@ __all__ = ["plan"]
 
 _THREADS = 256
 _VECTOR = 16  # bytes of one access, at most
-_LONG = 1 << 31  # elements, from which on they are counted in 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +49,10 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
         distances = (offset, last.first * size, *(each.stride for each in others))
         read = min(written, widest_vector([(kind, dY.alignment, each) for each in distances], last.count))
     vectors = dX.size // written
-    config = SliceConfig(
-        size, written, read, len(axes), any(each.step > 1 for each in axes), dX.size >= _LONG, _THREADS
-    )
+    config = SliceConfig(size, written, read, len(axes), _THREADS)
     grid = -(-vectors // (config.vectors * config.threads))
-    if grid >= 1 << 31:
-        raise Refusal(f"{name}: {dX.size} elements are more than a launch can have")
+    if max(vectors, *(each.size for each in axes)) >= 1 << 31:
+        raise Refusal(f"{name}: {vectors} vectors of {size * written} bytes are more than its kernel counts")
     names = arguments(config.axes)
     kernel = kernel_of(
         device, "gradkern.ops.gather.cuda.slice_kernel:build", config,
@@ -84,7 +81,8 @@ def _axes(call: Call, dY: Tensor, dX: Tensor) -> tuple[list[_Axis], int]:
             each, offset, stride = each[::-1], offset + (len(each) - 1) * stride, -stride
         axis = _Axis(size, each.start, len(each), each.step if len(each) > 1 else 1, stride)
         before = axes[-1] if axes else axis
-        if axes and axis.count == size and before.step == 1 and (before.count == 1 or before.stride == size * stride):
+        adjacent = before.step == 1 and (before.count == 1 or before.stride == size * stride)
+        if axes and axis.count == size and adjacent and before.size * size < 1 << 31:
             axes[-1] = _Axis(before.size * size, before.first * size, before.count * size, 1, stride)
         else:
             axes.append(axis)
