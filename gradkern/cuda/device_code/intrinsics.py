@@ -820,6 +820,9 @@ cluster_barrier = _ptx(
 )
 # the same in two halves: a block can work between them
 cluster_arrive = _ptx("cluster_arrive", None, "", "barrier.cluster.arrive.release.aligned;")
+cluster_arrive_relaxed = _ptx(  # without order of memory but that of the fences before it
+    "cluster_arrive_relaxed", None, "", "barrier.cluster.arrive.relaxed.aligned;"
+)
 cluster_wait = _ptx("cluster_wait", None, "", "barrier.cluster.wait.acquire.aligned;")
 cluster_rank = _ptx("cluster_rank", "int32", "", "mov.u32 $0, %cluster_ctarank;", pure=True)  # of this block
 peer_address = _ptx("peer_address", "int32", "int32 int32", "mapa.shared::cluster.u32 $0, $1, $2;", pure=True)

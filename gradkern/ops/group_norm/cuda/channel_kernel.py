@@ -201,6 +201,13 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     store(to + offset, y)
 
     @device_function
+    def group_at(ng: int, n: int, groups: int, of_group: int) -> Any:
+        """The sample, in lines n, and the first channel of a group."""
+        if not LINES:
+            n = int64(i.quotient(int32(ng), int32(groups)))
+        return n, (ng - n * groups) * of_group
+
+    @device_function
     def count_of_row(row: int, length: int) -> Any:
         """Positions of a part that a row of lanes has."""
         return FLOAT(max((length - row + (ROWS - 1)) // ROWS, int64(0)))
@@ -253,7 +260,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     def kernel(
         dY: int, X: int, skip: int, residual_grad: int, mean: int, inv_std: int, gamma: int, beta: int, bias_of_X: int,
         sample_scale: int, sample_shift: int, Y: int, S: int, dX: int, _dgamma: int, _dbeta: int, _ds: int, _dt: int,
-        sums: int, samples: int, channels: int, positions: int, groups: int, parts: int, part_length: int, tiles: int,
+        sums: int, samples: int, channels: int, positions: int, groups: int, of_group: int, parts: int,
+        part_length: int, tiles: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         row = int32(thread // LANES)
@@ -261,7 +269,6 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         block = int64(cuda.blockIdx.x)
         if MAP:  # the last that the pass before has read may still be in the L2 cache
             block = int64(cuda.gridDim.x) - 1 - block
-        of_group = channels // groups
         of_groups = sums  # two numbers of each group of each sample
         partial = of_groups + 2 * samples * groups * NUMBER
         half = samples * channels * parts
@@ -347,7 +354,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             q = thread
             while q < OF_BLOCK:
                 ng = min(first_group + q, samples * groups - 1)
-                of_first = shift(X, skip, bias_of_X, ng // groups, ng % groups * of_group, channels, positions)
+                n_of_group, c_of_group = group_at(ng, n, groups, of_group)
+                of_first = shift(X, skip, bias_of_X, n_of_group, c_of_group, channels, positions)
                 keep_group(q, of_first, FLOAT(0))
                 q = int32(q + THREADS)
 
@@ -424,9 +432,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     else:
                         of_first, _ = group_numbers(q)
                         if CLUSTER == 1:
-                            of_first = shift(
-                                X, skip, bias_of_X, ng // groups, ng % groups * of_group, channels, positions
-                            )
+                            n_of_group, c_of_group = group_at(ng, n, groups, of_group)
+                            of_first = shift(X, skip, bias_of_X, n_of_group, c_of_group, channels, positions)
                         one += of_first
                         other = root(other / of_all + FLOAT(EPSILON))
                         if rank == 0:

@@ -13,7 +13,7 @@ BARRIER = 16  # bytes of shared memory for a cluster's transaction barrier
 ARGUMENTS = (  # addresses, then numbers
     *("dY", "X", "skip", "residual_grad", "mean", "inv_std", "gamma", "beta", "bias", "sample_scale", "sample_shift"),
     *("Y", "S", "dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad", "sums"),
-    *("samples", "channels", "positions", "groups", "parts", "part_length", "tiles"),
+    *("samples", "channels", "positions", "groups", "of_group", "parts", "part_length", "tiles"),
 )
 
 

@@ -63,7 +63,7 @@ def group_totals(
             i.transaction_barrier_fence()
             i.arrive_and_expect(i.shared_memory(), BYTES)
         i.warp_barrier()
-        i.cluster_arrive()
+        i.cluster_arrive_relaxed()
 
     @device_function
     def keep_slot(slot: int, count: Any, first: Any, second: Any) -> None:

@@ -41,15 +41,16 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     def kernel(
         _dY: int, X: int, skip: int, _residual_grad: int, mean: int, inv_std: int, gamma: int, beta: int, bias: int,
         sample_scale: int, sample_shift: int, _Y: int, _S: int, _dX: int, _dgamma: int, _dbeta: int, _ds: int, _dt: int,
-        sums: int, samples: int, channels: int, positions: int, groups: int, parts: int, part_length: int, _tiles: int,
+        sums: int, samples: int, channels: int, positions: int, groups: int, of_group: int, parts: int,
+        part_length: int, _tiles: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         warp = int32(thread // 32)
         lane = int32(thread - warp * 32)
         ng = int64(cuda.blockIdx.x)
-        n = ng // groups
+        n = int64(i.quotient(int32(ng), int32(groups)))
         g = ng - n * groups
-        of_group, half = channels // groups, samples * channels
+        half = samples * channels
         of_groups = sums
         partial = of_groups + 2 * samples * groups * NUMBER
         each_part, limit = part_length, positions

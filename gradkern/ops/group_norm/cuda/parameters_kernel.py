@@ -50,7 +50,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     def kernel(
         _dY: int, _X: int, _skip: int, _residual: int, _mean: int, _inv_std: int, gamma: int, beta: int, _bias: int,
         sample_scale: int, _sample_shift: int, _Y: int, _S: int, _dX: int, dgamma: int, dbeta: int, ds: int, dt: int,
-        sums: int, samples: int, channels: int, _positions: int, groups: int, parts: int, _length: int, _tiles: int,
+        sums: int, samples: int, channels: int, _positions: int, groups: int, _of_group: int, parts: int,
+        _length: int, _tiles: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         row = int32(thread // CHANNELS)

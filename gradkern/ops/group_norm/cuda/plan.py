@@ -53,7 +53,8 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     config = _config(call, tensors, layout, device)
     ways = [each for each in (_whole(config, layout, groups, device),) if each is not None]
     config, numbers, blocks = ways[0] if ways else _in_passes(config, layout, ("X", "S") in call.in_place, device)
-    numbers |= {"samples": layout.samples, "channels": layout.channels, "positions": layout.positions, "groups": groups}
+    numbers |= {"samples": layout.samples, "channels": layout.channels, "positions": layout.positions}
+    numbers |= {"groups": groups, "of_group": layout.channels // groups}
     given = [*_named(call.inputs, call.operator), *_named(call.outputs, call.operator), "sums"]
     arguments = named(ARGUMENTS, numbers, given)
 
