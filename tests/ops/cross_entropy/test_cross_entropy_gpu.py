@@ -78,10 +78,33 @@ def test_options(weighted: bool, dense: bool, shape: tuple[int, ...], options: d
 
 def test_losses_of_rows_and_entropies() -> None:
     every = ("loss", "dX", "row_loss", "entropy")
-    for columns in (100, 5000, 50257):
-        check(problem((9, columns), f), every)
-        check(problem((9, columns), f), every, reduction="none")
-        check(problem((9, columns), f), ("entropy",))
+    for columns, dtype in ((100, f), (5000, b), (50257, f), (128256, b)):
+        check(problem((9, columns), dtype), every)
+        check(problem((9, columns), dtype), every, reduction="none")
+        check(problem((9, columns), dtype), ("entropy",))
+
+
+@pytest.mark.parametrize("columns", [1000, 50257, 128256])
+@pytest.mark.parametrize("dtype", [b, h, f])
+def test_masked_classes_and_whatever_is_in_rows_that_do_not_count(dtype: str, columns: int) -> None:
+    given = problem((4, columns), dtype)
+    X, labels = given["X"], given["labels"]
+    labels[:] = 7, -100, columns - 1, 0
+    X[0, 9::2], X[1, 3:900], X[2, : columns - 2], X[3, 0] = -np.inf, np.nan, -np.inf, 300
+    found = run_any("CrossEntropy", there(X), there(labels), outputs=["dX", "row_loss", "entropy"], reduction="sum")
+    assert not found.dX[1].any()
+    assert found.row_loss[1] == 0
+    counted = [0, 2, 3]
+    difference = X[counted].astype(d) - X[counted].astype(d).max(1, keepdims=True)
+    total = np.exp(difference).sum(1, keepdims=True)
+    p = np.exp(difference) / total
+    log = np.where(p > 0, difference, 0) - np.log(total)
+    rows = np.arange(3), labels[counted]
+    p_less_one = p.copy()
+    p_less_one[rows] -= 1
+    compare("dX", back(found.dX)[counted], p_less_one)
+    compare("row_loss", back(found.row_loss)[counted], -log[rows])
+    compare("entropy", back(found.entropy)[counted], -(p * log).sum(1))
 
 
 @pytest.mark.parametrize("last", [False, True])
