@@ -18,6 +18,7 @@ from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel
 from gradkern.cuda.recording import Recording
 from gradkern.cuda.spec import KernelSpec
 from gradkern.system import locks
+from gradkern.system.driver import ask
 from gradkern.system.own_thread import turn
 
 __all__ = [
@@ -177,9 +178,14 @@ class Launch:
         changing: Sequence[int],
         cluster: int = 1,
         cooperative: bool = False,
+        overlaps: bool = False,
     ) -> None:
+        """overlaps: its blocks may begin while the launch before it in the stream runs, see
+        intrinsics.wait_for_launch_before.
+        """
         self.kernel, self.grid, self.threads, self.cluster = kernel, grid, threads, cluster
-        self._launch_config = _launch_config(grid, threads, kernel.shared_bytes, cluster, cooperative)
+        how = grid, threads, kernel.shared_bytes, cluster, cooperative
+        self._launch_config = _launch_config(*how, overlaps=overlaps and _graphs_overlap())
         order = [*changing, *(index for index in range(len(arguments)) if index not in changing)]
         self._write = struct.Struct(f"{len(changing)}q").pack_into
         self._values = (ctypes.c_int64 * len(arguments))(*(arguments[index] for index in order))
@@ -243,7 +249,16 @@ class LaunchPlan:
         self.launch((*inputs, *outputs), stream)
 
 
-def _launch_config(grid: int, threads: int, shared_bytes: int, cluster: int, cooperative: bool) -> Any:
+@functools.cache
+def _graphs_overlap() -> bool:
+    """Whether launches that overlap can be captured: a graph has had them since CUDA 12.3."""
+    found = ask()
+    return found is not None and found.version >= (12, 3)
+
+
+def _launch_config(
+    grid: int, threads: int, shared_bytes: int, cluster: int, cooperative: bool, *, overlaps: bool = False
+) -> Any:
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
@@ -253,6 +268,11 @@ def _launch_config(grid: int, threads: int, shared_bytes: int, cluster: int, coo
         each = driver.CUlaunchAttribute()
         each.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         each.value.cooperative = 1
+        attributes.append(each)
+    if overlaps:
+        each = driver.CUlaunchAttribute()
+        each.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        each.value.programmaticStreamSerializationAllowed = 1
         attributes.append(each)
     if cluster > 1:
         each = driver.CUlaunchAttribute()

@@ -41,7 +41,7 @@ def recorded() -> Iterator[list[Launched]]:
     """The launches that are prepared within the block."""
     found: list[Launched] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "_launch_config", lambda *numbers: found.append(numbers))
+        patch.setattr(launch, "_launch_config", lambda *numbers, **_: found.append(numbers))
         yield found
 
 

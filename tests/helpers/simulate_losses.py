@@ -18,7 +18,14 @@ class Launch:
     """Stands for launch.Launch, its kernel a Python function and its block's shared memory."""
 
     def __init__(
-        self, kernel: Any, grid: int, threads: int, arguments: Sequence[int], changing: Sequence[int], cluster: int = 1
+        self,
+        kernel: Any,
+        grid: int,
+        threads: int,
+        arguments: Sequence[int],
+        changing: Sequence[int],
+        cluster: int = 1,
+        overlaps: bool = False,
     ) -> None:
         self.how, self.arguments, self.changing = (kernel, grid, threads, cluster), arguments, changing
 

@@ -485,6 +485,12 @@ def barrier_number(number: int) -> Callable[[int], None]:
     return partial(named_barrier, number)
 
 
+def begin_next_launch() -> None: ...
+
+
+def wait_for_launch_before() -> None: ...
+
+
 def warp_barrier() -> None:
     _launch.running.warp.wait()
 

@@ -722,6 +722,10 @@ def barrier_number(number: int) -> Callable[[int], None]:
 
 
 warp_barrier = _ptx("warp_barrier", None, "", "bar.warp.sync 0xffffffff;")
+# Between a launch and one that overlaps it (launch.Launch): this one lets it begin, and it waits for all that this one
+# writes. Compute capability 9.0 and newer; no-ops in other launches.
+begin_next_launch = _ptx("begin_next_launch", None, "", "griddepcontrol.launch_dependents;")
+wait_for_launch_before = _ptx("wait_for_launch_before", None, "", "griddepcontrol.wait;")
 shuffle_xor = _ptx("shuffle_xor", "float32", "float32 int32", "shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
 shuffle_xor_double = _ptx(
     "shuffle_xor_double",

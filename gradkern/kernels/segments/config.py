@@ -75,13 +75,15 @@ class SumsTypes:
 
 @dataclass(frozen=True, slots=True)
 class SortConfig:
-    """One pass of the sort, by `bits` bits of the keys. `steps` keys of a thread are in flight at once. clears: bytes
-    of a store of other blocks, which set the target to zero; 0: there are none.
+    """One pass of the sort, by `bits` bits of the keys. `steps` keys of a thread are in flight at once. overlap: its
+    launches may overlap the ones before. clears: bytes of a store of other blocks, which set the target to zero; 0:
+    there are none.
     """
 
     bits: int
     threads: int = 256
     steps: int = 8
+    overlap: bool = False
     clears: int = 0
     blocks_per_processor: int = 1
 
@@ -115,12 +117,15 @@ class SortConfig:
 
 @dataclass(frozen=True, slots=True)
 class SumsConfig:
-    """width: elements of a vector; lanes: threads side by side along a row; unroll: rows in flight at once."""
+    """width: elements of a vector; lanes: threads side by side along a row; unroll: rows in flight at once; overlap: a
+    launch may overlap the one before.
+    """
 
     width: int
     lanes: int
     unroll: int = 8
     threads: int = 256
+    overlap: bool = False
     blocks_per_processor: int = 1
 
     @property

@@ -55,7 +55,7 @@ def build_sums(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
     items             pieces for each block of columns of each array of rows, as many as `groups` to a block
     all_rows, tile    of the target; of a block behind `item_blocks`, which writes zeros
     """
-    WIDTH, LANES, GROUPS, UNROLL = config.width, config.lanes, config.groups, config.unroll
+    WIDTH, LANES, GROUPS, UNROLL, OVERLAP = config.width, config.lanes, config.groups, config.unroll, config.overlap
     SHIFT = LANES.bit_length() - 1
     FLOAT = float64 if types.compute == "float64" else float32
     ITEM, PART = ITEMSIZE[types.data], ITEMSIZE[types.compute]
@@ -72,6 +72,9 @@ def build_sums(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
         tile: int,
     ) -> None:  # fmt: skip
         thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+        if OVERLAP:
+            i.begin_next_launch()
+            i.wait_for_launch_before()
         group, lane = thread >> SHIFT, thread & (LANES - 1)
         if block < int32(item_blocks):
             item = int32(block * GROUPS + group)
@@ -160,7 +163,7 @@ def build_parts(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
     """The kernel that adds up the parts of sums over several pieces, of the same arguments. A block has the sum that
     begins in its item's piece and goes on: its groups take parts in turn, and the first adds up what they have.
     """
-    WIDTH, LANES, GROUPS, UNROLL = config.width, config.lanes, config.groups, config.unroll
+    WIDTH, LANES, GROUPS, UNROLL, OVERLAP = config.width, config.lanes, config.groups, config.unroll, config.overlap
     SHIFT = LANES.bit_length() - 1
     FLOAT = float64 if types.compute == "float64" else float32
     ITEM, PART = ITEMSIZE[types.data], ITEMSIZE[types.compute]
@@ -174,6 +177,9 @@ def build_parts(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
         tile: int,
     ) -> None:  # fmt: skip
         thread, item = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+        if OVERLAP:
+            i.begin_next_launch()
+            i.wait_for_launch_before()
         group, lane = thread >> SHIFT, thread & (LANES - 1)
         rest = i.quotient(item, int32(column_blocks))
         column = int64((item - rest * int32(column_blocks)) * LANES + lane) * WIDTH

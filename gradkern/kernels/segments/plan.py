@@ -93,7 +93,7 @@ class _Launches:
         self._bytes = dict.fromkeys(_OWN, 4 * count)
         self._bytes |= dict.fromkeys(("keys", "keys_to"), (8 if long else 4) * count)
         self._made: list[tuple[Launch, tuple[int, ...]]] = []
-        self._sorted = ("keys", "positions")
+        self._sorted, self._overlap = ("keys", "positions"), device.capability >= (9, 0)
 
     def _add(
         self, words: Sequence[str], builder: str, config: Any, constants: Sequence[Any], grid: int,
@@ -104,7 +104,8 @@ class _Launches:
             self._device, builder, config, *constants, name=kernel_name("segments", *words, config.name),
             arguments=len(arguments), threads=config.threads, shared_bytes=config.shared_bytes,
         )  # fmt: skip
-        launch = Launch(kernel, grid, config.threads, *named(arguments, numbers, list(given)))
+        overlaps = config.overlap and bool(self._made)
+        launch = Launch(kernel, grid, config.threads, *named(arguments, numbers, list(given)), overlaps=overlaps)
         self._made.append((launch, tuple(self._names.index(each) for each in given.values())))
 
     def sort(self, builder: str, types: KeyTypes, keys: Keys, rows: int, clears: bool = False) -> None:
@@ -112,7 +113,7 @@ class _Launches:
         config, passes = sort_config(rows)
         ((name, target),) = self._call.outputs.items()
         store = min(_VECTOR, target.alignment, target.nbytes & -target.nbytes) if clears else 0
-        config = replace(config, clears=store)
+        config = replace(config, overlap=self._overlap, clears=store)
         tile = round_up(max(config.tile, -(-self._count // _MOST_BLOCKS)), config.tile)
         blocks = -(-self._count // tile)
         self._bytes["counts"] = 4 * blocks * config.digits
@@ -143,7 +144,7 @@ class _Launches:
     def sums(self, source: str, types: SumsTypes, rows: int, columns: int, alignment: int, clears: bool) -> str:
         """The name of the config. clears: rows without a sum are zero already."""
         (target,) = self._call.outputs
-        config = sums_config(types.data, columns, alignment)
+        config = replace(sums_config(types.data, columns, alignment), overlap=self._overlap)
         all_rows = self._call.outputs[target].size // columns
         row = columns * ITEMSIZE[types.data]
         piece = piece_of(self._count, config.groups)

@@ -103,7 +103,7 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
     element n, from 0 to `rows`; elements with the key `rows` are of no row.
     """
     FIRST, DIGITS, THREADS, STEPS, WARPS = key is not None, config.digits, config.threads, config.steps, config.warps
-    WARPS_SHIFT, CLEARS = WARPS.bit_length() - 1, config.clears > 0
+    WARPS_SHIFT, OVERLAP, CLEARS = WARPS.bit_length() - 1, config.overlap, config.clears > 0
     clear = _clearing(config) if CLEARS else None
     COUNTERS, MASK = 4 * (DIGITS + 1), int64(DIGITS - 1)
     load_key, store_key, add = key_loader(long), key_storer(long), _counting(config)
@@ -120,6 +120,8 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
         step_0: int, step_1: int, step_2: int, step_3: int, step_4: int, step_5: int, step_6: int, step_7: int,
     ) -> None:  # fmt: skip
         thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+        if OVERLAP:
+            i.begin_next_launch()
         if CLEARS and block >= blocks:
             clear(target, clear_from, clear_to, block - int32(blocks))
             return
@@ -131,6 +133,8 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
             i.store_word(counters + digit * 4, int32(0))
             digit = int32(digit + 32)
         i.warp_barrier()
+        if OVERLAP:
+            i.wait_for_launch_before()
         digits, found = cuda.local.array(STEPS, int32), cuda.local.array(STEPS, int64)
         if FIRST:
             sizes = (size_0, size_1, size_2, size_3, size_4, size_5, size_6, size_7)
@@ -177,7 +181,7 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
     a key's position is its own.
     """
     FIRST, DIGITS, THREADS, STEPS, WARPS = first, config.digits, config.threads, config.steps, config.warps
-    WARPS_SHIFT, CLEARS = WARPS.bit_length() - 1, config.clears > 0
+    WARPS_SHIFT, OVERLAP, CLEARS = WARPS.bit_length() - 1, config.overlap, config.clears > 0
     clear = _clearing(config) if CLEARS else None
     COUNTERS, MASK, EACH = 4 * (DIGITS + 1), int64(DIGITS - 1), config.digits // config.threads
     SCAN, ROUNDS = WARPS * COUNTERS, THREADS.bit_length() - 1
@@ -190,6 +194,8 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
         blocks: int, target: int, clear_from: int, clear_to: int,
     ) -> None:  # fmt: skip
         thread, block = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
+        if OVERLAP:
+            i.begin_next_launch()
         if CLEARS and block >= blocks:
             clear(target, clear_from, clear_to, block - int32(blocks))
             return
@@ -202,6 +208,8 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
             i.store_word(counters + digit * 4, int32(0))
             digit = int32(digit + 32)
         i.warp_barrier()
+        if OVERLAP:
+            i.wait_for_launch_before()
         digits, found = cuda.local.array(STEPS, int32), cuda.local.array(STEPS, int64)
         places = cuda.local.array(STEPS, int64)
         share = int32(tile) >> WARPS_SHIFT
