@@ -137,6 +137,10 @@ class SumsConfig:
         """Of threads, each with a row at a time."""
         return self.threads // self.lanes
 
+    def blocks(self, columns: int) -> int:
+        """Blocks of columns that have `lanes` vectors each."""
+        return -(-columns // (self.lanes * self.width))
+
     @property
     def shared_bytes(self) -> int:
         return 32 * self.threads  # a vector of sums of each; or which rows of a tile have a sum

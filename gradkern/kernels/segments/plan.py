@@ -33,6 +33,8 @@ _VECTOR = 16  # bytes of a store, at most
 _MOST_COUNT = 1 << 30
 _WIDE = 512  # bytes of a row: narrower ones are all set to zero first, beside the sort
 _WRITTEN_AGAIN = 48 << 20  # bytes: wider ones, too, if sums are so few; a device writes as much during the sort
+_LEAST_GROUPS = 8  # of threads, that pieces of the sorted list are cut for
+_PARTS_BLOCKS = 1024  # of the launch that adds up parts, while more threads for each column are worth it
 _ZEROS = 64 * 1024  # bytes of a block that writes zeros, at least where rows are not longer
 _OWN = ("keys", "keys_to", "positions", "positions_to", "counts", "heads", "tails")
 """Names of what is in scratch memory."""
@@ -147,29 +149,36 @@ class _Launches:
         config = replace(sums_config(types.data, columns, alignment), overlap=self._overlap)
         all_rows = self._call.outputs[target].size // columns
         row = columns * ITEMSIZE[types.data]
-        piece = piece_of(self._count, config.groups)
+        piece = piece_of(self._count, max(config.groups, _LEAST_GROUPS))
         pieces = -(-self._count // piece)
-        column_blocks = -(-columns // (config.lanes * config.width))
-        items = all_rows // rows * pieces * column_blocks
+        arrays, of_parts = all_rows // rows, config
+        while of_parts.lanes > 32:
+            narrower = replace(of_parts, lanes=of_parts.lanes // 2)
+            if arrays * pieces * narrower.blocks(columns) > _PARTS_BLOCKS:
+                break
+            of_parts = narrower
+        items = arrays * pieces * config.blocks(columns)
         item_blocks, tile = -(-items // config.groups), max(1, min(config.threads, _ZEROS // row))
         zero_blocks = 0 if clears or types.accumulate else -(-all_rows // tile)
         if max(items, item_blocks + zero_blocks) >= 1 << 31:
             raise Refusal(f"{source}: {items} pieces of rows, or {zero_blocks} tiles, are more than a launch can have")
-        parts = ITEMSIZE[types.compute] * columns * pieces * (all_rows // rows) * (pieces > 1)
+        parts = ITEMSIZE[types.compute] * columns * pieces * arrays * (pieces > 1)
         self._bytes |= {"heads": parts, "tails": parts}
         numbers = {
             "count": self._count, "piece": piece, "pieces": pieces, "rows": rows, "columns": columns,
-            "column_blocks": column_blocks, "items": items, "item_blocks": item_blocks, "all_rows": all_rows,
+            "items": items, "item_blocks": item_blocks, "all_rows": all_rows,
             "tile": tile,
         }  # fmt: skip
         keys, positions = self._sorted
         given = {"keys": keys, "positions": positions, "source": source, "target": target}
         given |= {"heads": "heads", "tails": "tails"}
-        steps = [("sums", "gradkern.kernels.segments.kernel:build_sums", item_blocks + zero_blocks)]
+        steps = [("sums", config, item_blocks + zero_blocks)]
         if pieces > 1:
-            steps.append(("parts", "gradkern.kernels.segments.kernel:build_parts", items))
-        for what, builder, grid in steps:
-            self._add([what, types.data], builder, config, [types], grid, SUMS_ARGUMENTS, numbers, given)
+            steps.append(("parts", of_parts, arrays * pieces * of_parts.blocks(columns)))
+        for what, each, grid in steps:
+            numbers["column_blocks"] = each.blocks(columns)
+            builder = f"gradkern.kernels.segments.kernel:build_{what}"
+            self._add([what, types.data], builder, each, [types], grid, SUMS_ARGUMENTS, numbers, given)
         return config.name
 
     def plan(self, name: str) -> LaunchesPlan:

@@ -84,6 +84,7 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: Kind, capability: tu
         compiled = made_of(spec)
         assert compiled.spilled == 0, spec.name
         assert "ld.local" not in compiled.ptx, spec.name
+        assert ("griddepcontrol.wait" in compiled.ptx) == (capability >= (9, 0)), spec.name  # its launches overlap
         if "sums" in spec.name and kind.columns == 4096:
             assert compiled.ptx.count("ld.global.v4.b32") >= 8, spec.name  # rows in flight
 
