@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
@@ -34,6 +34,7 @@ SUMS_ARGUMENTS = (
 _VECTOR = 16  # bytes of one access, at most
 _LEAST_PIECE = 32
 _LEAST_BITS, _MOST_BITS = 8, 10
+_BLOCKS, _MOST_STEPS = 32, 8
 _STORES = 16  # of a thread that clears
 
 
@@ -146,11 +147,16 @@ class SumsConfig:
         return 32 * self.threads  # a vector of sums of each; or which rows of a tile have a sum
 
 
-def sort_config(rows: int) -> tuple[SortConfig, int]:
-    """For keys from 0 to `rows`: the config of a pass, and how many passes."""
+def sort_config(rows: int, count: int) -> tuple[SortConfig, int]:
+    """For so many keys from 0 to `rows`: the config of a pass, and how many passes. Each block reads the counts of all:
+    keys of a thread are as many as leave 32 blocks, or eight.
+    """
     bits = rows.bit_length()
     passes = -(-bits // _MOST_BITS)
-    return SortConfig(max(_LEAST_BITS, -(-bits // passes))), passes
+    config = SortConfig(max(_LEAST_BITS, -(-bits // passes)), steps=1)
+    while config.steps < _MOST_STEPS and count > _BLOCKS * config.tile:
+        config = replace(config, steps=config.steps * 2)
+    return config, passes
 
 
 def sums_config(data: str, columns: int, alignment: int) -> SumsConfig:

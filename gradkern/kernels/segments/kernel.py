@@ -187,12 +187,10 @@ def build_parts(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
         number = int32(rest - batch * int32(pieces))
         begin = int32(number * int32(piece))
         end = int32(begin + int32(piece))
-        current, begins_here = int64(-1), False
-        if end < count:
-            current = load_key(keys, end - 1)
-            begins_here = current < rows and load_key(keys, end) == current
-        if begin > 0 and begins_here:
-            begins_here = load_key(keys, begin - 1) != current
+        # three loads at once, of keys that are there, whichever of them count
+        current, after = load_key(keys, min(end, int32(count)) - 1), load_key(keys, min(end, int32(count) - 1))
+        before = load_key(keys, max(begin - 1, int32(0)))
+        begins_here = end < count and current < rows and after == current and (begin == 0 or before != current)
         if begins_here:  # or not, for the whole block
             sums, one = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
             for e in range(WIDTH):

@@ -32,10 +32,11 @@ _SORT = "gradkern.kernels.segments.sort:"
 _VECTOR = 16  # bytes of a store, at most
 _MOST_COUNT = 1 << 30
 _WIDE = 512  # bytes of a row: narrower ones are all set to zero first, beside the sort
-_WRITTEN_AGAIN = 48 << 20  # bytes: wider ones, too, if sums are so few; a device writes as much during the sort
+_WRITTEN_AGAIN = 128 << 20  # bytes: wider ones, too, if sums write no more; zeros for rows without a sum cost as much
 _LEAST_GROUPS = 8  # of threads, that pieces of the sorted list are cut for
-_PARTS_BLOCKS = 1024  # of the launch that adds up parts, while more threads for each column are worth it
-_ZEROS = 64 * 1024  # bytes of a block that writes zeros, at least where rows are not longer
+_PARTS_BLOCKS = 1536  # of the launch that adds up parts, while more threads for each column are worth it
+_LEAST_ZEROS, _MOST_ZEROS = 64 << 10, 256 << 10  # bytes of a block that writes zeros, where rows are not longer
+_ZERO_BLOCKS = 32  # of them, for each multiprocessor
 _OWN = ("keys", "keys_to", "positions", "positions_to", "counts", "heads", "tails")
 """Names of what is in scratch memory."""
 
@@ -112,7 +113,7 @@ class _Launches:
 
     def sort(self, builder: str, types: KeyTypes, keys: Keys, rows: int, clears: bool = False) -> None:
         """clears: the launches also set the target to zero, a part each."""
-        config, passes = sort_config(rows)
+        config, passes = sort_config(rows, self._count)
         ((name, target),) = self._call.outputs.items()
         store = min(_VECTOR, target.alignment, target.nbytes & -target.nbytes) if clears else 0
         config = replace(config, overlap=self._overlap, clears=store)
@@ -149,7 +150,7 @@ class _Launches:
         config = replace(sums_config(types.data, columns, alignment), overlap=self._overlap)
         all_rows = self._call.outputs[target].size // columns
         row = columns * ITEMSIZE[types.data]
-        piece = piece_of(self._count, max(config.groups, _LEAST_GROUPS))
+        piece = piece_of(self._count, max(2 * config.groups, _LEAST_GROUPS))
         pieces = -(-self._count // piece)
         arrays, of_parts = all_rows // rows, config
         while of_parts.lanes > 32:
@@ -158,7 +159,9 @@ class _Launches:
                 break
             of_parts = narrower
         items = arrays * pieces * config.blocks(columns)
-        item_blocks, tile = -(-items // config.groups), max(1, min(config.threads, _ZEROS // row))
+        zeros = all_rows * row // (_ZERO_BLOCKS * self._device.processors)
+        zeros = min(max(zeros, _LEAST_ZEROS), _MOST_ZEROS)
+        item_blocks, tile = -(-items // config.groups), max(1, min(config.threads, zeros // row))
         zero_blocks = 0 if clears or types.accumulate else -(-all_rows // tile)
         if max(items, item_blocks + zero_blocks) >= 1 << 31:
             raise Refusal(f"{source}: {items} pieces of rows, or {zero_blocks} tiles, are more than a launch can have")

@@ -37,7 +37,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[Guarded]:
     """
     held: list[Guarded] = []
 
-    def sort_config(rows: int) -> tuple[configs.SortConfig, int]:
+    def sort_config(rows: int, count: int) -> tuple[configs.SortConfig, int]:
         return configs.SortConfig(6, threads=64, steps=2), -(-rows.bit_length() // 6)
 
     def sums_config(data: str, columns: int, alignment: int) -> configs.SumsConfig:
@@ -52,7 +52,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[Guarded]:
         "sort_config": sort_config,
         "sums_config": sums_config,
         "piece_of": lambda count, groups: 4,
-        "_ZEROS": 256,
+        "_LEAST_ZEROS": 256,
         "_WIDE": 16,
         "_WRITTEN_AGAIN": 400,
         "kernel_of": kernel_of,
