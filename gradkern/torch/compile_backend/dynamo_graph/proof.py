@@ -110,10 +110,10 @@ class Proof:
         given = [each for each in reads if isinstance(each, fx.Node)]
         if any(each.op not in ("placeholder", "get_attr") and place < each for each in given):
             return "an argument is computed between its calls"
-        used, written = memory(given), memory(writes)
+        written = memory(writes)
         for node in filter(lambda each: each not in nodes, _between(nodes[0], nodes[-1])):
             changed = self.written(node)
-            if changed is None or changed & used:
+            if changed is None or (changed and changed & memory([each for each in given if each < node])):
                 return f"{name_of(node)} writes in between what it reads"
             if written and written & _touched(node):
                 return f"{name_of(node)} uses in between what it writes"
