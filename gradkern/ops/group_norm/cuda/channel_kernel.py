@@ -97,8 +97,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         words: Any, more_words: Any, added: Any, thread: int, valid: int, to: int, at: int, step: int, stride: int
     ) -> None:
         x = cuda.local.array(WIDTH, FLOAT)
-        for j in range(VECTORS):
-            if j < valid:
+        for j in range(valid if WHOLE else VECTORS):
+            if WHOLE or j < valid:
                 unpack_data(x, words, more_words, added, thread, j)
                 store(to + (at + j * step) * stride, x)
 
@@ -110,8 +110,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         """The pairs of the first `valid` vectors, combined with those of this thread."""
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         if GRADIENT:
-            for j in range(VECTORS):
-                if j < valid:
+            for j in range(valid if WHOLE else VECTORS):
+                if WHOLE or j < valid:
                     unpack_data(x, words, more_words, added, thread, j)
                     unpack_vector(d, more_words, thread, j, 1)
                     for e in range(WIDTH):
@@ -129,16 +129,16 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         mean = cuda.local.array(CHANNELS, FLOAT)
         for n in range(CHANNELS):
             mean[n] = FLOAT(0)
-        for j in range(VECTORS):
-            if j < valid:
+        for j in range(valid if WHOLE else VECTORS):
+            if WHOLE or j < valid:
                 unpack_data(x, words, more_words, added, thread, j)
                 for e in range(WIDTH):
                     n = e if LINES else 0
                     mean[n] += x[e] - mu[n]
         for n in range(CHANNELS):
             mean[n] /= of_batch
-        for j in range(VECTORS):
-            if j < valid:
+        for j in range(valid if WHOLE else VECTORS):
+            if WHOLE or j < valid:
                 unpack_data(x, words, more_words, added, thread, j)
                 for e in range(WIDTH):
                     n = e if LINES else 0
@@ -174,8 +174,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         x, d, y = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         residual_words = cuda.local.array(WORDS, int32)
-        for j in range(VECTORS):
-            if j < valid:
+        for j in range(valid if WHOLE else VECTORS):
+            if WHOLE or j < valid:
                 offset = (at + j * step) * stride
                 unpack_data(x, words, more_words, added, thread, j)
                 if SUM:
