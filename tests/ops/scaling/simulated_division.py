@@ -59,3 +59,12 @@ def test_every_type_and_rows_at_a_distance(dtype: str, spread: int) -> None:
 @pytest.mark.parametrize("of_b", [(8, 1, 1), (1, 8, 1, 1), (2, 8, 5, 3)])
 def test_channels_last_in_memory(of_b: Any) -> None:
     check((2, 8, 5, 3), (2, 8, 5, 3) if len(of_b) < 4 or of_b[0] == 1 else (2, 8, 1, 1), of_b, b, axes=(0, 2, 3, 1))
+
+
+def test_denominators_whose_inverse_is_no_normal_number() -> None:
+    B = np.array([[1e-39], [3e38], [0], [np.inf], [np.nan]], f)
+    dY = np.broadcast_to(np.array([1, 0, np.inf, 3e-39, 2e38, -1e-20], f), (5, 6)).copy()
+    with np.errstate(all="ignore"):
+        expected = dY / B
+        found = simulate("DivGrad", {"dY": dY, "A": dY, "B": B}, outputs=["dA", "dB"])["dA"]
+    np.testing.assert_allclose(found, expected, 3e-7, 3e-45)

@@ -83,23 +83,24 @@ def _step(
         raise Refusal(f"{name}: its elements are not adjacent in the memory order of dY; pass a contiguous array")
     X, other = ("B", "A") if of_B else ("A", "B")
     places = {"dY": 0, "X": 1 + of_B, "other": 2 - of_B, "written": 4 - of_B}  # among the strides
-    kept = tuple(axis.strides[3 + of_B] != 0 for axis in axes)
+    kinds = "".join("1" if axis.size == 1 else "k" if axis.strides[3 + of_B] else "r" for axis in axes)
+    beside = kinds[-1] == "k"  # neighbours in memory have a sum each
     last, item, kind = axes[-1], output.dtype.itemsize, output.dtype.name
     spread = last.strides[places["other"]] == 0
     vectors = [("dY", call.inputs["dY"]), *[("written", call.outputs[each]) for each in whole]]
-    vectors += [("X", call.inputs[X]), ("X", output)] * kept[-1] + [("other", call.inputs[other])] * (not spread)
+    vectors += [("X", call.inputs[X]), ("X", output)] * beside + [("other", call.inputs[other])] * (not spread)
     width = 1
     if all(last.strides[places[each]] == item for each, _ in vectors):
         bounds = [
             (kind, tensor.alignment, axis.strides[places[each]]) for each, tensor in vectors for axis in axes[:-1]
         ]
         width = min(_VECTOR // item, widest_vector(bounds, last.size))
-    count = output.size // (width if kept[-1] else 1)
+    count = output.size // (width if beside else 1)
     reduced = prod(axis.size for axis in axes) // width // count
     most = 1 << (reduced - 1).bit_length()
-    if kept[-1]:
-        beside = min(_BESIDE if reduced > 1 else _THREADS, 1 << (count - 1).bit_length())
-        lanes = min(max(1, _THREADS // beside), most)
+    if beside:
+        across = min(_BESIDE if reduced > 1 else _THREADS, 1 << (count - 1).bit_length())
+        lanes = min(max(1, _THREADS // across), most)
     else:
         lanes = min(_THREADS, max(1, most // _IN_FLIGHT))
     tiles = -(-count // (_THREADS // lanes))
@@ -109,7 +110,7 @@ def _step(
         raise Refusal(f"{name}: {count} sums of {reduced} elements are more than its kernel counts")
     native, in_flight = device.capability >= (8, 0), 1 if reduced == 1 else _IN_FLIGHT
     config = DivisionConfig(
-        kind, of_B, bool(whole), width, spread, kept, lanes, parts == 1, native, _THREADS, in_flight
+        kind, of_B, bool(whole), width, spread, kinds, lanes, parts == 1, native, _THREADS, in_flight
     )
     words = kernel_name("div_grad", name, *whole, kind, config.name)
     kernel = kernel_of(device, f"{_KERNELS}build_parts", config, name=words, arguments=len(ARGUMENTS), threads=_THREADS)

@@ -38,7 +38,7 @@ class DivisionConfig:
     writes     the other one's gradient, too
     width      elements of a vector
     spread     all elements of a vector are divided by one element of the other array, or it by them
-    kept       whether X has each axis
+    axes       of each axis "k", if X has it, "r", if it is added up, or "1", its size
     lanes      threads of a block along what is added up; the others have a sum each, or one for each of a vector
     direct     a block's sum is the result, of type `dtype`
     in_flight  vectors that a thread has loaded before it uses the first
@@ -49,7 +49,7 @@ class DivisionConfig:
     writes: bool
     width: int
     spread: bool
-    kept: tuple[bool, ...]
+    axes: str
     lanes: int
     direct: bool
     native_bfloat16: bool
@@ -58,13 +58,12 @@ class DivisionConfig:
 
     @property
     def name(self) -> str:
-        kept = "".join("k" if each else "r" for each in self.kept)
-        return f"sums_{kept}_{self.threads // self.lanes}x{self.lanes}x{self.width}"
+        return f"sums_{self.axes}_{self.threads // self.lanes}x{self.lanes}x{self.width}"
 
     @property
     def sums(self) -> int:
         """Of a thread."""
-        return self.width if self.kept[-1] else 1
+        return self.width if self.axes[-1] == "k" else 1
 
 
 def build(types: ElementwiseTypes, config: ElementwiseConfig) -> Callable[..., None]:
@@ -107,6 +106,23 @@ def _place(taken: tuple[bool, ...]) -> Callable[..., Any]:
     return place
 
 
+def _inverse(dtype: str) -> Callable[[Any], Any]:
+    """A device function: two factors of 1 / b. A product with both is off by one unit in the last place more than a
+    quotient, which takes some thirty instructions: two for each element take longer than the memory.
+
+    The second factor is a power of two, so that the first is neither subnormal nor infinite where b is not.
+    """
+    FLOAT, POWER = (float, 512) if dtype == "float64" else (float32, 64)
+    ONE, LARGE, SMALL = FLOAT(1), FLOAT(2.0**POWER), FLOAT(2.0**-POWER)
+
+    @device_function
+    def inverse(b: Any) -> Any:
+        scale = LARGE if abs(b) < SMALL else SMALL if abs(b) > LARGE else ONE
+        return ONE / (b * scale), scale
+
+    return inverse
+
+
 def _over_lanes(lanes: int, threads: int, sums: int) -> Callable[..., None]:
     """A device function of each thread's sums, its lane and what it is across: the first lane has those of all."""
     LANES, ACROSS, THREADS, SUMS, HELD = lanes, threads // lanes, threads, sums, threads * sums
@@ -132,7 +148,13 @@ def _over_lanes(lanes: int, threads: int, sums: int) -> Callable[..., None]:
 def build_parts(config: DivisionConfig) -> Callable[..., None]:
     """The kernel of X's gradient: float64 parts of its sums, for each block of `span` vectors that are added."""
     DTYPE, LANES, THREADS, WIDTH = config.dtype, config.lanes, config.threads, config.width
-    OF_B, WRITES, SPREAD, DIRECT, BESIDE = config.of_B, config.writes, config.spread, config.direct, config.kept[-1]
+    OF_B, WRITES, SPREAD, DIRECT, BESIDE = (
+        config.of_B,
+        config.writes,
+        config.spread,
+        config.direct,
+        config.axes[-1] == "k",
+    )
     ACROSS, FLIGHT, SUMS = THREADS // LANES, config.in_flight, config.sums
     FLOAT = float64 if DTYPE == "float64" else float32
     ITEM, OTHER = ITEMSIZE[DTYPE], 1 if SPREAD else WIDTH
@@ -143,8 +165,9 @@ def build_parts(config: DivisionConfig) -> Callable[..., None]:
     load_other, unpack_other = i.word_loader("global", OTHER * ITEM), i.unpacker(DTYPE, OTHER)
     load_X, store = i.loader("global", DTYPE, SUMS), i.storer("global", DTYPE, WIDTH, config.native_bfloat16)
     store_sums = i.storer("global", DTYPE if DIRECT else "float64", SUMS, config.native_bfloat16)
-    over_lanes = _over_lanes(LANES, THREADS, SUMS)
-    kept, reduced_place = _place(config.kept), _place(tuple(not each for each in config.kept))
+    over_lanes, inverse = _over_lanes(LANES, THREADS, SUMS), _inverse(DTYPE)
+    DIVISORS = SUMS if OF_B else OTHER
+    kept, reduced_place = (_place(tuple(each == kind for each in config.axes)) for kind in "kr")
 
     def kernel(
         dY: int, X: int, other: int, result: int, written: int, count: int, reduced: int, span: int, tiles: int,
@@ -161,10 +184,14 @@ def build_parts(config: DivisionConfig) -> Callable[..., None]:
         words, other_words = cuda.local.array(HELD, int32), cuda.local.array(OTHER_HELD, int32)
         x, d, gradient = cuda.local.array(SUMS, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         o, totals = cuda.local.array(OTHER, FLOAT), cuda.local.array(SUMS, float64)
+        inverted, scales = cuda.local.array(DIVISORS, FLOAT), cuda.local.array(DIVISORS, FLOAT)
         for e in range(SUMS):
             totals[e] = float64(0)
         if k < count:
             load_X(x, X + kept(k, s1, s2, s3, x0, x1, x2, x3))
+            if OF_B:
+                for e in range(SUMS):
+                    inverted[e], scales[e] = inverse(x[e])
             to_y = dY + kept(k, s1, s2, s3, y0, y1, y2, y3)
             to_other = other + kept(k, s1, s2, s3, o0, o1, o2, o3)
             to_written = written + kept(k, s1, s2, s3, w0, w1, w2, w3)
@@ -178,13 +205,16 @@ def build_parts(config: DivisionConfig) -> Callable[..., None]:
                     if r + j * LANES < last:
                         unpack(d, words, j * WORDS)
                         unpack_other(o, other_words, j * OTHER_WORDS)
+                        if not OF_B:
+                            for e in range(OTHER):
+                                inverted[e], scales[e] = inverse(o[e])
                         for e in range(WIDTH):
-                            of_x, of_other = x[e if BESIDE else 0], o[0 if SPREAD else e]
-                            a, b = (of_other, of_x) if OF_B else (of_x, of_other)
-                            q = d[e] / b
-                            opposite = -(q * (a / b))
+                            of_x, of_other = e if BESIDE else 0, 0 if SPREAD else e
+                            a, b = (o[of_other], of_x) if OF_B else (x[of_x], of_other)
+                            q = d[e] * inverted[b] * scales[b]
+                            opposite = -(q * (a * inverted[b] * scales[b]))
                             gradient[e] = q if OF_B else opposite
-                            totals[e if BESIDE else 0] += opposite if OF_B else q
+                            totals[of_x] += opposite if OF_B else q
                         if WRITES:
                             n = int32(r + j * LANES)
                             store(to_written + reduced_place(n, s1, s2, s3, w0, w1, w2, w3), gradient)
