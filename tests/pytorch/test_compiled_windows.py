@@ -57,10 +57,13 @@ PLANES, VOLUMES, ROWS = (2, 3, 9, 8), (2, 3, 5, 6, 7), (2, 3, 9)
 CALLS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "max": (PLANES, lambda x: functional.max_pool2d(x, 3, 2, 1)),
     "max, dilated": (PLANES, lambda x: functional.max_pool2d(x, (3, 2), 1, (1, 0), (2, 3), ceil_mode=True)),
+    "max, 1-D": (ROWS, lambda x: functional.max_pool1d(x, 3, 2, 1, 1, True)),
     "max, 3-D": (VOLUMES, lambda x: functional.max_pool3d(x, 2)),
     "average": (PLANES, lambda x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False)),
+    "average, 1-D": (ROWS, nn.AvgPool1d(3, 2, 1, count_include_pad=False)),
     "average, 3-D": (VOLUMES, lambda x: functional.avg_pool3d(x, 2, ceil_mode=True, divisor_override=3)),
     "adaptive": (PLANES, lambda x: functional.adaptive_avg_pool2d(x, (4, 3))),
+    "adaptive, 1-D": (ROWS, lambda x: functional.adaptive_avg_pool1d(x, 4)),
     "adaptive, 3-D": (VOLUMES, lambda x: functional.adaptive_avg_pool3d(x, (2, None, 3))),
     "nearest, 1-D": (ROWS, resized(2.0, "nearest")),
     "nearest": (PLANES, resized((13, 20), "nearest")),
@@ -113,7 +116,7 @@ def test_inductor_has_our_gradients_and_its_own_forward_passes(device: str, dyna
 LEFT: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "its indices are wanted": (lambda x: functional.max_pool2d(x, 2, return_indices=True)[0], PLANES),
     "its windows have more than 256 elements": (lambda x: functional.max_pool2d(x, 17, 1), (1, 2, 20, 20)),
-    "gradkern has no gradient of it": (lambda x: functional.max_pool2d(x, 2), PLANES[1:]),
+    "gradkern has no gradient of it": (lambda x: functional.max_pool1d(functional.max_pool2d(x, 2)[0], 2), PLANES[1:]),
     "no gradient of it is wanted": (lambda x: functional.avg_pool2d(x.detach(), 2).sum() * x, PLANES),
 }
 

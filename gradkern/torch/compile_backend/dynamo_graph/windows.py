@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -26,11 +27,12 @@ from gradkern.torch.compile_backend.operators.windows import MAX_POOL, WITH_GRAD
 __all__ = ["fuse"]
 
 _FUNCTIONS = {
-    **dict.fromkeys((functional.max_pool2d, functional.max_pool3d, torch.max_pool2d, torch.max_pool3d), "max_pool"),
-    **dict.fromkeys((functional.avg_pool2d, functional.avg_pool3d), "avg_pool"),
-    **dict.fromkeys((functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d), "adaptive_avg_pool"),
-    functional.interpolate: "interpolate",
-}
+    getattr(module, f"{name}{rank}d"): name
+    for name in ("max_pool", "avg_pool", "adaptive_avg_pool")
+    for rank in (1, 2, 3)
+    for module in (functional, torch)
+    if hasattr(module, f"{name}{rank}d")
+} | {functional.interpolate: "interpolate"}
 _DOUBTS = {"avg_pool": "Inductor computes it in one pass, too, with what stands beside it"}
 _REQUESTS = {each.name: each.request for each in TRANSLATIONS if each.group in ("pooling", "resize")}
 _OPEN = "the sizes that it depends on are open"
@@ -101,7 +103,7 @@ _ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's are as fast
 def _request(node: fx.Node, of_x: fx.Node, x: torch.Tensor) -> AtenRequest | None:
     """The gradient in the registry's words; None where it is another operator's, or of no batch."""
     leaf = x.detach().requires_grad_()
-    run = _Backward(x)
+    run = _Backward()
     given, named = fx.map_arg(
         (node.args, node.kwargs), lambda each: leaf if each is of_x else each.meta.get("example_value")
     )
@@ -116,20 +118,29 @@ def _request(node: fx.Node, of_x: fx.Node, x: torch.Tensor) -> AtenRequest | Non
         return None
     (request,) = run.requests
     gradient: Any = request.inputs["dY"]
+    if gradient.dim() == y.dim() + 1:  # PyTorch pools one dimension as two, the first of one element
+        attributes = {key: _of_last(each) for key, each in request.attributes.items()}
+        request, gradient = replace(request, attributes=attributes), gradient.squeeze(-2)
     return None if request.views or gradient.shape != y.shape else request
 
 
-class _Backward(TorchDispatchMode):
-    """The requests for what aten's operators of gradients like this are given, in the place of their results."""
+def _of_last(attribute: Any) -> Any:
+    """Of an attribute for two dimensions, what the last has: one number, or two, before it and after it."""
+    return attribute[1::2] if isinstance(attribute, tuple) else attribute
 
-    def __init__(self, gradient: torch.Tensor) -> None:
+
+class _Backward(TorchDispatchMode):
+    """The requests for what aten's operators of gradients are given; their results have no values."""
+
+    def __init__(self) -> None:
         super().__init__()
         self.requests: list[AtenRequest] = []
-        self._gradient = gradient
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         request = _REQUESTS.get(func._schema.name.removeprefix("aten::"))
         if request is None:
             return func(*args, **kwargs or {})
         self.requests.append(request(*args, **kwargs or {}))
-        return torch.empty_like(self._gradient)
+        gradient: Any = self.requests[-1].inputs["dY"]
+        size = self.requests[-1].attributes["input_size"]
+        return gradient.new_empty((*gradient.shape[: -len(size)], *size))
