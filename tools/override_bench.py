@@ -53,7 +53,7 @@ def calls(device: str) -> dict[str, Callable[[], Any]]:
     x, dy, weight = images(16), images(16), random(16, 16, 3, 3).to(memory_format=torch.channels_last)
     wide, per_channel = torch.float32, random(4, 16, kind=torch.float32)
     statistics_of = [each.contiguous() for each in per_channel]
-    mean_of_groups, rstd_of_groups = random(4, 4), random(4, 4)
+    mean_of_groups, rstd_of_groups, in_order = random(4, 4), random(4, 4), (dy.contiguous(), x.contiguous())
     halved, maxima = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
     every = [True, True, True]
     made: dict[str, Callable[[], Any]] = {
@@ -70,7 +70,7 @@ def calls(device: str) -> dict[str, Callable[[], Any]]:
             dy, x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
         ),
         "native_group_norm_backward": lambda: aten.native_group_norm_backward(
-            dy, x, mean_of_groups, rstd_of_groups, None, 4, 16, 64, 4, [True, False, False]
+            *in_order, mean_of_groups, rstd_of_groups, None, 4, 16, 64, 4, [True, False, False]
         ),
         "max_pool2d_with_indices_backward": lambda: aten.max_pool2d_with_indices_backward(
             halved, x, [2, 2], [2, 2], [0, 0], [1, 1], False, maxima
