@@ -66,18 +66,15 @@ class Layout:
         """Samples where channels are last, else planes."""
         return shape[0] if self.last else prod(shape[:2])
 
-    def numbers(
-        self, shape: Sequence[int], threads: int, patch: tuple[int, int], tile: int = 1
-    ) -> tuple[dict[str, int], int]:
+    def numbers(self, shape: Sequence[int], threads: int, patch: tuple[int, int]) -> tuple[dict[str, int], int]:
         """ITEMS, and the blocks, for an array of this shape. A thread has `patch` positions along the last two axes: of
-        `lanes` channels, where these are last. Of `tile` patches one below another, a power of two, the threads are
-        side by side, so that a block has a square rather than a line. Some patches end beyond the array.
+        `lanes` channels, where these are last. Some patches end beyond the array.
 
         Images are taken in groups whose items 32 bits can count.
         """
         sizes, images = lifted(shape), self.images(shape)
         inner = shape[1] // self.lanes if self.last else 1
-        rows, columns = -(-sizes[1] // (patch[0] * tile)), -(-sizes[2] // patch[1]) * tile
+        rows, columns = -(-sizes[1] // patch[0]), -(-sizes[2] // patch[1])
         each = sizes[0] * rows * columns * inner
         step = shape[1] * 8 if self.last else 1  # bytes from position to position, of an index at most
         if max(each * patch[0] * patch[1], prod(sizes), step) > _MOST:

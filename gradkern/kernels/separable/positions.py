@@ -37,13 +37,13 @@ def spatial_kernel(body: Callable[..., None]) -> Callable[..., None]:
     return kernel
 
 
-def items(threads: int, lanes: int, last: bool, patch: tuple[int, int], tile: int = 1) -> Callable[..., Any]:
+def items(threads: int, lanes: int, last: bool, patch: tuple[int, int]) -> Callable[..., Any]:
     """A device function own(ITEMS, size0) -> image, x0, and the first of a thread's positions along x1 and x2 and of
     its channels; image is not below `images` where a thread has none.
 
-    lanes, last: of the Layout; patch, tile: as in Layout.numbers.
+    lanes, last: of the Layout; patch: as in Layout.numbers.
     """
-    THREADS, LANES, LAST, ROWS, COLUMNS, TILE = threads, lanes, last, *patch, tile
+    THREADS, LANES, LAST, ROWS, COLUMNS = threads, lanes, last, *patch
 
     @device_function
     def own(n: Any, size0: int) -> Any:
@@ -61,9 +61,6 @@ def items(threads: int, lanes: int, last: bool, patch: tuple[int, int], tile: in
             x2 = int32(rest - row * int32(n[9]))
             plane = i.divided(row, int32(n[15]), int32(n[16]))
             x1 = int32((row - plane * int32(n[14])) * ROWS)
-            if TILE > 1:
-                x1 = int32(int32(x1 * TILE) + int32((x2 & (TILE - 1)) * ROWS))
-                x2 = int32(x2 // TILE)
             x2 = int32(x2 * COLUMNS)
             own_image = i.divided(plane, int32(n[12]), int32(n[13]))
             x0 = int32(plane - own_image * int32(size0))

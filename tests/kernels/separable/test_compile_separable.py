@@ -69,4 +69,5 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, str]
     assert "ld.local" not in compiled.ptx
     if order == "channels_last":
         assert "ld.global.v4.b32" in compiled.ptx
-        assert "st.global.v4.b32" in compiled.ptx
+        # indices of eight bytes leave two channels to a thread
+        assert ("st.global.v4.b32" in compiled.ptx) == (name != "MaxPoolGrad" or dtype == "float64")

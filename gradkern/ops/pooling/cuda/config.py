@@ -38,8 +38,6 @@ class MaxPoolConfig(ByElementType):
     def patch(self) -> tuple[int, int]:
         return 1, 1 if self.last else self.lanes
 
-    tile = 1
-
 
 @dataclass(frozen=True)
 class Reach:
@@ -75,7 +73,7 @@ class PatchConfig(ByElementType):
     """The gradient of a pool whose windows along the last two axes are compiled in: (kernel, stride, dilation, begin).
 
     last, lanes, local: as in MaxPoolConfig; lanes: of one store, where channels are first
-    patch, tile: as in Layout.numbers
+    patch: as in Layout.numbers
     group: windows along a line that one access has, where channels are first; 0: one by one
     in_tensor: indices count the elements of all planes
     flat: the first axis has one element, which stays
@@ -87,7 +85,6 @@ class PatchConfig(ByElementType):
     local: bool
     windows: tuple[tuple[int, int, int, int], ...]
     patch: tuple[int, int]
-    tile: int
     group: int
     in_tensor: bool
     flat: bool

@@ -19,7 +19,6 @@ from gradkern.ops.pooling.windows import PoolWindows
 __all__ = ["plan"]
 
 _MOST_REACH = 4  # of a window that is compiled in: code grows with its elements
-_ROWS = 4  # of patches of a block, one below another
 _PLACES = {"dY": "first", "X": "first", "Indices": "second", "dX": "third", "Y": "third"}
 
 
@@ -59,7 +58,7 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     )
     patched = _patched(config, windows, in_tensor, tensors) if gradient else None
     config, builder = (config, "max_kernel") if patched is None else (patched, "patch_kernel")
-    numbers, grid = layout.numbers(shape, config.threads, config.patch, config.tile)
+    numbers, grid = Layout(layout.last, config.lanes).numbers(shape, config.threads, config.patch)
     numbers |= axis_values([(*axis_numbers(each, config.compute)[:8], *reciprocal(each.dilation)) for each in along])
     numbers |= {"channels": shape[1] if layout.last else 1, "plane_step": inputs if in_tensor else 0}
     words = operator_words(call.operator)
@@ -84,8 +83,10 @@ def _patched(
     axes = tuple(zip(*(each[1:] for each in numbers), strict=True))
     if any(stride > 2 or (kernel - 1) * dilation > _MOST_REACH for kernel, stride, dilation, _ in axes):
         return None
-    rows = 1 if windows.inputs[1] == 1 else 2
-    columns = 2 if config.last else max(2, config.lanes)
+    # of channels that are last: as many as one access has indices of, or threads would not read side by side
+    lanes = config.lanes if config.local or not config.last else min(2, config.lanes)
+    side = 4 if lanes < config.lanes else 2
+    rows, columns = (1 if windows.inputs[1] == 1 else side), (side if config.last else max(2, lanes))
     group = columns // windows.strides[2]
     aligned = all(each.alignment >= min(16, group * each.dtype.itemsize) for each in tensors.values())
     if config.last or not aligned or windows.outputs[2] % group:
@@ -93,11 +94,10 @@ def _patched(
     return PatchConfig(
         config.data,
         config.last,
-        config.lanes,
+        lanes,
         config.local,
         axes,
         (rows, columns),
-        _ROWS if config.last and windows.inputs[1] > rows else 1,
         group,
         in_tensor,
         windows.kernel[0] == windows.inputs[0] == windows.outputs[0] == 1,

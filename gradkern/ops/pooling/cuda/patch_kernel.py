@@ -82,7 +82,7 @@ def build(config: PatchConfig) -> Callable[..., None]:
     FIRST1, FIRST2, COUNT2 = rows.first, columns.first, columns.count
     TAPS, PLANES = rows.kernel * columns.kernel, (CHANNELS if config.in_tensor else 1)
     WANTED = TAPS if LOCAL else ROWS * COLUMNS * PLANES
-    own = items(config.threads, config.lanes, LAST, config.patch, config.tile)
+    own = items(config.threads, config.lanes, LAST, config.patch)
     first, last, _ = weights(Kind("windows"), config.compute)
     tap, add, store = tap_of(True), _adder(config, 0), i.storer("global", config.data, STORED, config.native_bfloat16)
 
