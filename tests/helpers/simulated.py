@@ -445,13 +445,6 @@ def reciprocal_approximate_double(value: Any) -> np.float64:
     return np.float64(np.float32(1 / np.float64(value)))
 
 
-def largest_of_words(dtype: str) -> Callable[..., np.float32]:
-    def largest(*words: int) -> np.float32:
-        return np.fmax.reduce(np.array(words, np.int32).view(dtype).astype(np.float32))
-
-    return largest
-
-
 def positive_part(value: Any) -> np.float32:
     return np.fmax(np.float32(value), np.float32(0))
 

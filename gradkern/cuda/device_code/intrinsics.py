@@ -650,23 +650,6 @@ positive_part = _ptx(  # 0 for NaN
     "positive_part", "float32", "float32", "max.f32 $0, $1, 0f00000000;", pure=True
 )
 
-
-@cache
-def largest_of_words(dtype: str) -> Callable[..., Any]:
-    """A device function (int32, int32, int32, int32) -> the largest of their eight float16 or bfloat16 elements as
-    float32, NaN only if all are. For compute capability 8.0 and newer.
-    """
-    kind, widened = {
-        "bfloat16": ("bf16x2", "shl.b32 a, m, 16; and.b32 b, m, 0xffff0000;"),
-        "float16": ("f16x2", "mov.b32 {l, h}, m; cvt.f32.f16 a, l; cvt.f32.f16 b, h;"),
-    }[dtype]
-    text = (
-        f"{{ .reg .b32 m, n, a, b; .reg .b16 l, h; max.{kind} m, $1, $2; max.{kind} n, $3, $4; max.{kind} m, m, n;"
-        f" {widened} max.f32 $0, a, b; }}"
-    )
-    return _ptx(f"largest_of_{dtype}_words", "float32", "int32 int32 int32 int32", text, pure=True)
-
-
 fused = _ptx("fused", "float64", "float64 float64 float64", "fma.rn.f64 $0, $1, $2, $3;", pure=True)
 
 # value * 2^k without float64 instructions, given 1.5 * 2^52 + k; both numbers must be normal.

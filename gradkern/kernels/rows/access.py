@@ -14,7 +14,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["NO_REDUCTION", "Reduction", "RowArithmetic", "picking", "unchanged", "vector_access"]
+__all__ = ["NO_REDUCTION", "Reduction", "RowArithmetic", "picking", "vector_access"]
 
 
 @device_function
@@ -25,12 +25,6 @@ def _sums(first: Any, second: Any, more: Any, other: Any) -> Any:
 @device_function
 def _nothing(totals: Any, r: Any, columns: Any) -> None:
     pass
-
-
-@device_function
-def unchanged(first: Any, second: Any, words: Any, place: int) -> Any:
-    """In the place of a Reduction's `packed` that there is not."""
-    return first, second
 
 
 @device_function
@@ -46,15 +40,12 @@ class Reduction:
     combine   (first, second, more, other) -> the two values of two parts of a row: their sums, unless given
     identity  the values of no elements: `combine` with them returns the other part
     plain     `terms` of an element that is not apart, where the operator has such elements; see RowArithmetic.apart
-    packed    (first, second, words, place) -> the same combined with all elements of a vector of 16 bytes of the only
-              input, none of them apart: words[place:] as they are in memory
     """
 
     terms: Callable[..., Any]
     combine: Callable[..., Any] = _sums
     identity: tuple[float, float] = (0.0, 0.0)
     plain: Callable[..., Any] | None = None
-    packed: Callable[..., Any] | None = None
 
 
 @device_function

@@ -20,7 +20,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, picking, unchanged, vector_access
+from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, picking, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import VECTOR, RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, identity_of, over_row
@@ -111,7 +111,6 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
     def reducing(reduction: Reduction) -> Callable[..., Any]:
         combine, identity = reduction.combine, identity_of(types, reduction)
         terms_of, plain_terms_of = terms_of_one(reduction.terms), terms_of_one(reduction.plain or reduction.terms)
-        PACKED, packed = reduction.packed is not None and V0 == VECTOR, reduction.packed or unchanged
 
         @device_function
         def reduce_vectors(
@@ -126,14 +125,10 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                 v = int32(v0 + j * STEP)
                 if v < vectors:
                     start = int64(v) * WIDTH - shift
-                    place, alike = read_vector(words, j), not (is_edge(v, vectors) or apart(r, start))
-                    if PACKED and alike:
-                        first, second = packed(first, second, words, place)
-                        continue
-                    unpack(x0, x1, x2, words, place)
+                    unpack(x0, x1, x2, words, read_vector(words, j))
                     if PARAMETERS > 0:
                         load_parameters(q0, q1, q2, p0, p1, p2, start, columns - 1)
-                    if not alike:
+                    if is_edge(v, vectors) or apart(r, start):
                         low, high = inside_of(start, columns)
                         for e in range(WIDTH):
                             one, other = terms_of(x0, x1, x2, q0, q1, q2, e, r, totals, start + e)

@@ -246,18 +246,10 @@ def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArith
             if LABELS:
                 totals[3] = -nll
 
-    largest_of_words = i.largest_of_words(types.inputs[0]) if APPROXIMATE else None
-
-    @device_function
-    def packed_largest(first: Any, second: Any, words: Any, place: int) -> Any:
-        largest = largest_of_words(words[place], words[place + 1], words[place + 2], words[place + 3])
-        return max(first, largest), second
-
-    packs = APPROXIMATE and LABELS and not CAPPED and not BIASED and types.native_bfloat16
     largest, others, compute = elements(LABELS)
     plain_largest, plain_others, plain = elements(False)
     reductions = (
-        Reduction(largest, _largest_and_sum, (-math.inf, 0.0), plain_largest, packed_largest if packs else None),
+        Reduction(largest, _largest_and_sum, (-math.inf, 0.0), plain=plain_largest),
         Reduction(others, plain=plain_others),
     )
     arithmetic = RowArithmetic(reductions, compute, finish, _scalars(types, loss, True), 4)
