@@ -76,14 +76,17 @@ class SumsTypes:
 
 @dataclass(frozen=True, slots=True)
 class SortConfig:
-    """One pass of the sort, by `bits` bits of the keys. `steps` keys of a thread are in flight at once. overlap: its
-    launches may overlap the ones before. clears: bytes of a store of other blocks, which set the target to zero; 0:
-    there are none.
+    """One pass of the sort, by `bits` bits of the keys. Of a thread `steps` keys are in flight at once, and the counts
+    of `counts` blocks.
+
+    overlap  its launches may overlap the ones before
+    clears   bytes of a store of other blocks, which set the target to zero; 0: there are none
     """
 
     bits: int
     threads: int = 256
     steps: int = 8
+    counts: int = 8
     overlap: bool = False
     clears: int = 0
     blocks_per_processor: int = 1

@@ -25,8 +25,6 @@ from gradkern.kernels.segments.config import SortConfig
 
 __all__ = ["build_count", "build_scatter", "count_kernel", "key_loader"]
 
-_COUNTS = 8  # vectors of counts in flight
-
 
 def key_loader(long: bool) -> Callable[[int, int], int]:
     """A device function load(keys, n): the n-th of keys of 64 bits, or of 32."""
@@ -185,6 +183,7 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
     clear = _clearing(config) if CLEARS else None
     COUNTERS, MASK, EACH = 4 * (DIGITS + 1), int64(DIGITS - 1), config.digits // config.threads
     SCAN, ROUNDS = WARPS * COUNTERS, THREADS.bit_length() - 1
+    COUNTS, COUNTS_HELD = config.counts, config.counts * EACH
     load_key, store_key, add = key_loader(long), key_storer(long), _counting(config)
     load_position, store_position = key_loader(False), key_storer(False)
     load_counts = i.word_loader("global", 4 * EACH)
@@ -225,22 +224,22 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
             add(counters, digits)
             begin = int32(begin + STEPS * 32)
         # of this thread's digits: the keys of all blocks, and of those before this one
-        words = cuda.local.array(_COUNTS * EACH, int32)
+        words = cuda.local.array(COUNTS_HELD, int32)
         before, total = cuda.local.array(EACH, int32), cuda.local.array(EACH, int32)
         for e in range(EACH):
             before[e], total[e] = int32(0), int32(0)
         other = int32(0)
         while other < blocks:
-            for n in range(_COUNTS):
+            for n in range(COUNTS):
                 place = int64(min(int32(other + n), int32(blocks - 1)))
                 load_counts(words, n * EACH, counts + (place * DIGITS + thread * EACH) * 4)
-            for n in range(_COUNTS):
+            for n in range(COUNTS):
                 for e in range(EACH):
                     if other + n < blocks:
                         total[e] += words[n * EACH + e]
                     if other + n < block:
                         before[e] += words[n * EACH + e]
-            other = int32(other + _COUNTS)
+            other = int32(other + COUNTS)
         mine = int32(0)
         for e in range(EACH):
             mine = int32(mine + total[e])
