@@ -60,7 +60,7 @@ ACTIVATIONS = {
     functional.relu: "relu",
     inplace: "relu",
     functional.silu: "silu",
-    functional.leaky_relu: "leaky_relu",
+    functional.gelu: "gelu",
     nn.LeakyReLU(0.2, inplace=True): "leaky_relu",
 }
 
