@@ -4,8 +4,8 @@ The sorted list is cut into pieces of one length, whatever the keys: threads hav
 equal. A sum within a piece is written to its row at once, rounded once. A part of one that goes on into the next piece,
 or comes from the one before, is kept unrounded, and a second kernel adds up such parts in their order.
 
-Rows without a key are set to zero by other blocks of the first launch, each with a tile of rows; none, where sums are
-added to the rows that are there.
+Rows without a key are zero already, or are set to zero by other blocks of the first launch, each with a tile of rows;
+none, where sums are added to the rows that are there.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class _Launches:
         """clears: the launches also set the target to zero, a part each."""
         config, passes = sort_config(rows, self._count)
         ((name, target),) = self._call.outputs.items()
-        store = min(_VECTOR, target.alignment, target.nbytes & -target.nbytes) if clears else 0
+        store = min(_VECTOR, target.alignment) if clears else 0
         config = replace(config, overlap=self._overlap, clears=store)
         tile = round_up(max(config.tile, -(-self._count // _MOST_BLOCKS)), config.tile)
         blocks = -(-self._count // tile)

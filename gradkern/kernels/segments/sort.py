@@ -75,10 +75,12 @@ def _counting(config: SortConfig) -> Callable[[int, Any], None]:
 
 
 def _clearing(config: SortConfig) -> Callable[..., None]:
-    """A device function clear(target, first, last, block): sets a block's part of these bytes to zero."""
+    """A device function clear(target, first, last, block): sets a block's part of these bytes to zero. They are pairs;
+    those behind the last whole vector are stored one by one.
+    """
     SIZE, PART, STEP = config.clears, config.cleared, config.threads * config.clears
     WORDS = max(1, SIZE // 4)
-    store = i.word_storer("global", SIZE)
+    store, store_pair = i.word_storer("global", SIZE), i.word_storer("global", 2)
 
     @device_function
     def clear(target: int, first: int, last: int, block: int) -> None:
@@ -87,9 +89,12 @@ def _clearing(config: SortConfig) -> Callable[..., None]:
             zeros[w] = int32(0)
         at = first + int64(block) * PART + int32(cuda.threadIdx.x) * SIZE
         last = min(last, first + (int64(block) + 1) * PART)
-        while at < last:
+        while at + SIZE <= last:
             store(target + at, zeros)
             at += STEP
+        while at < last:
+            store_pair(target + at, zeros)
+            at += 2
 
     return clear
 
