@@ -30,8 +30,11 @@ def simulate(
     attributes: Mapping[str, Any],
     axes: Mapping[str, Any],
     last: bool,
+    processors: int = 132,
 ) -> tuple[dict[str, np.ndarray], str]:
-    """The outputs, of these shapes and types, and the kernel's name. last: channels are last in memory."""
+    """The outputs, of these shapes and types, and the kernel's name. last: channels are last in memory. processors: of
+    the device; few, where a plan makes more blocks than a test needs.
+    """
     held = {name: hold(each, axes=_axes(each.shape, last)) for name, each in inputs.items()}
     written = {name: Held(shape, dtype, axes=_axes(shape, last)) for name, (shape, dtype) in outputs.items()}
     tensors: dict[str, Tensor] = {name: each.tensor for name, each in {**held, **written}.items()}
@@ -45,7 +48,7 @@ def simulate(
         "cuda:0",
         Policy(),
     )
-    with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
+    with dry_run(DryRunDevice(0, (9, 0), processors, 232448)) as device:
         planned = plan(call)
     (spec,) = device.specs
     launch = planned.launches[0]

@@ -10,15 +10,15 @@ from gradkern.kernels.separable.axis_map import Adaptive, AxisMap, Resampling, W
 from gradkern.kernels.separable.layout import ITEMS
 
 __all__ = [
+    "ARGUMENTS",
     "AXIS",
-    "LAST_ARGUMENTS",
+    "COLUMNS",
     "LINES",
-    "LINES_ARGUMENTS",
     "ROWS",
+    "SHARES",
     "SPATIAL_ARGUMENTS",
     "Kind",
-    "LastConfig",
-    "LinesConfig",
+    "SeparableConfig",
     "axis_numbers",
     "axis_values",
     "identity",
@@ -27,21 +27,15 @@ __all__ = [
 
 AXIS = 10
 """Numbers of an axis: inputs, outputs, and eight that depend on the kind."""
-ROWS = 4
-"""Rows of dX that a thread adds up at once, where channels are first."""
-LINES = 32768
-"""Bytes of shared memory for lines."""
+LINES, ROWS, COLUMNS, SHARES = 20480, 64, 256, 1024
+"""Of a block, at most: bytes of shared memory for lines, rows of dX, columns, weights of each of the last two axes."""
 _MOST_INVERSE = 1e30  # outputs from input to input; of more, as of 0, a thread asks every output
 _AXES = tuple(f"axis{axis}_{number}" for axis in range(3) for number in range(AXIS))
 SPATIAL_ARGUMENTS = ("first", "second", "third", *ITEMS, "channels", "plane_step", *_AXES)  # see spatial_kernel
-LAST_ARGUMENTS = (
-    "dY", "dX", "unused", "channels", "inner", "span", "across", "across_m", "across_s", "wide", "wide_m", "wide_s",
-    "tiles", "tiles_m", "tiles_s", "tiles2", "tiles2_m", "tiles2_s", "tiles1", "tiles1_m", "tiles1_s",
-    "size0", "size0_m", "size0_s", *_AXES,
-)  # fmt: skip
-LINES_ARGUMENTS = (
-    "dY", "dX", "unused", "rows", "groups", "tiles", "tiles_m", "tiles_s", "across", "across_m", "across_s", "span",
-    "vectors", "vectors_m", "vectors_s", "size0_m", "size0_s", "size1_m", "size1_s", *_AXES,
+ARGUMENTS = (
+    "dY", "dX", "unused", "channels", "inner", "rows", "of_block", "across", "across_m", "across_s",
+    "wide", "wide_m", "wide_s", "span", "span_m", "span_s", "tiles", "tiles_m", "tiles_s",
+    "tiles2", "tiles2_m", "tiles2_s", "size1", "size1_m", "size1_s", "size0", "size0_m", "size0_s", *_AXES,
 )  # fmt: skip
 
 
@@ -105,63 +99,35 @@ def axis_values(found: Sequence[tuple[int, ...]]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class LastConfig(ByElementType):
-    """Channels last: a block adds up dY along all axes but the last for `rows` rows of a tile of dX, in shared memory;
-    then a thread has `lanes` channels of one position.
-
-    taps: outputs along the last axis but one whose weights are in shared memory; unroll: of these, loads in flight
+class SeparableConfig(ByElementType):
+    """last: channels are last in memory. width: elements of dY of one access: channels, or places of a line.
+    whole: shared memory has all outputs of a line; else a thread has one result
+    taps1, taps2: outputs of an input along the last two axes whose weights are in shared memory, a power of two
+    flat: the first axis has one element, which stays
     """
 
     kind: Kind
     data: str
-    lanes: int
-    rows: int
-    taps: int
-    flat: bool  # the first axis has one element that stays
-    native_bfloat16: bool = True
-    threads: int = 256
-
-    @property
-    def unroll(self) -> int:
-        return min(4, self.taps)
-
-    @property
-    def shared_bytes(self) -> int:
-        return LINES + self.rows * self.taps * self.itemsize + 8 * (self.rows + self.threads)
-
-    @property
-    def blocks_per_processor(self) -> int:
-        return 3
-
-    @property
-    def name(self) -> str:
-        return f"{self.kind.name}_channels_{self.lanes}"
-
-
-@dataclass(frozen=True, slots=True)
-class LinesConfig(ByElementType):
-    """Channels first: a block adds up dY along all axes but the last for some rows of dX, in shared memory; then a
-    thread has ROWS rows of `columns` columns.
-
-    width: elements of dY of one access
-    """
-
-    kind: Kind
-    data: str
-    columns: int
+    last: bool
     width: int
+    whole: bool
+    taps1: int
+    taps2: int
+    flat: bool
     native_bfloat16: bool = True
     threads: int = 256
+    blocks_per_processor: int = 3  # limits registers to 80
+
+    @property
+    def places(self) -> tuple[int, int, int, int]:
+        """In shared memory, behind the lines: of rows, of columns, and of their weights."""
+        rows, columns = LINES, LINES + 16 * ROWS
+        return rows, columns, columns + 8 * COLUMNS, columns + 8 * COLUMNS + SHARES * self.itemsize
 
     @property
     def shared_bytes(self) -> int:
-        return LINES
-
-    @property
-    def blocks_per_processor(self) -> int:
-        """With 3, other kinds spill registers."""
-        return 3 if self.kind.name == "windows" and not self.kind.dilated else 1
+        return self.places[-1] + SHARES * self.itemsize
 
     @property
     def name(self) -> str:
-        return f"{self.kind.name}_lines_{self.columns}_{self.width}"
+        return f"{self.kind.name}_{'channels' if self.last else 'lines'}_{self.width}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from gradkern.call import Call, Refusal, Tensor
@@ -12,12 +13,12 @@ from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import AxisMap, most_outputs, reach, simplified
 from gradkern.kernels.separable.config import (
-    LAST_ARGUMENTS,
+    ARGUMENTS,
+    COLUMNS,
     LINES,
-    LINES_ARGUMENTS,
     ROWS,
-    LastConfig,
-    LinesConfig,
+    SHARES,
+    SeparableConfig,
     axis_numbers,
     axis_values,
     identity,
@@ -27,7 +28,7 @@ from gradkern.kernels.separable.layout import Layout, lifted, with_reciprocals
 
 __all__ = ["separable_plan"]
 
-_THREADS, _MOST = 256, (1 << 31) - 1
+_MOST = (1 << 31) - 1
 
 
 def separable_plan(call: Call, maps: Sequence[AxisMap]) -> LaunchPlan | EmptyPlan:
@@ -40,55 +41,75 @@ def separable_plan(call: Call, maps: Sequence[AxisMap]) -> LaunchPlan | EmptyPla
         raise Refusal(f"a plane of {sizes} elements, of {outs} outputs, or its windows, are too large")
     maps = simplified(maps)
     maps = [*(identity(maps[0]) for _ in range(3 - len(maps))), *maps]
-    layout = Layout.of(dX, {"dY": dY, "dX": dX}, ("dX",))
-    if layout.last:
-        layout = Layout.of(dX, {"dY": dY, "dX": dX}, ("dY", "dX"))
-    make = _last if layout.last else _lines
-    return make(call, device, layout, maps)
+    layout = Layout.of(dX, {"dY": dY, "dX": dX}, ("dY", "dX"))
+    return _launched(call, device, layout, maps)
 
 
-def _last(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) -> LaunchPlan:
-    dX, outs = call.outputs["dX"], lifted(call.inputs["dY"].shape)
-    sizes, channels, lanes = lifted(dX.shape), dX.shape[1], layout.lanes
-    inner = channels // lanes
-    across = 8 if inner % 8 == 0 else min(inner, 32)  # 128 bytes side by side
-    positions = _THREADS // across
-    rows = next(each for each in (4, 2, 1) if each == 1 or (each < 2 * sizes[1] and 2 * each <= positions))
-    wide = min(positions // rows, sizes[2])
-    taps = next((each for each in (2, 4, 8) if each >= most_outputs(maps[1])), 32)
-    flat = maps[0] == identity(maps[0])
-    config = LastConfig(kind_of(maps), dX.dtype.name, lanes, rows, taps, flat, device.capability >= (8, 0))
-    tiles, tiles2, tiles1 = -(-inner // across), -(-sizes[2] // wide), -(-sizes[1] // rows)
-    grid = dX.shape[0] * sizes[0] * tiles1 * tiles2 * tiles
-    if max(grid, channels * dX.dtype.itemsize) > _MOST:
-        raise Refusal(f"{grid} blocks, or positions of {channels} channels, are more than 32 bits can count")
-    numbers = with_reciprocals(across=across, wide=wide, tiles=tiles, tiles2=tiles2, tiles1=tiles1, size0=sizes[0])
-    numbers |= {"channels": channels, "inner": inner}
-    numbers["span"] = min(LINES // (rows * across * lanes * config.itemsize), outs[2])
-    numbers |= axis_values([axis_numbers(each, config.compute) for each in maps])
-    return _launched(call, device, "last_kernel", config, LAST_ARGUMENTS, numbers, grid)
-
-
-def _lines(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) -> LaunchPlan:
+def _launched(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) -> LaunchPlan:
     dY, dX = call.inputs["dY"], call.outputs["dX"]
-    sizes, outs = lifted(dX.shape), lifted(dY.shape)
-    columns = min(layout.lanes, 4)
-    width = _width(dY, outs[2])
-    config = LinesConfig(kind_of(maps), dX.dtype.name, columns, width, device.capability >= (8, 0))
-    across = min(-(-sizes[2] // columns), _THREADS)
-    rows = prod(dX.shape[:2]) * sizes[0] * sizes[1]
-    most = LINES // config.itemsize // ROWS // width * width  # elements of a line of one group
-    line = min(-(-outs[2] // width) * width, most)
-    groups = max(1, min(_THREADS // across, most // line, -(-rows // ROWS)))
-    tiles = -(-sizes[2] // (across * columns))
-    grid = -(-rows // (groups * ROWS)) * tiles
-    step = outs[2] * dY.dtype.itemsize if outs[0] * outs[1] > 1 else 1
-    if max(grid, rows + groups * ROWS, step) > _MOST:
-        raise Refusal(f"{rows} rows of dX are too many, or those of dY, of {outs[2]} elements, too long")
-    numbers = with_reciprocals(tiles=tiles, across=across, vectors=line // width, size0=sizes[0], size1=sizes[1])
-    numbers |= {"rows": rows, "groups": groups, "span": line}
+    sizes, outs, last = lifted(dX.shape), lifted(dY.shape), layout.last
+    width = layout.lanes if last else _width(dY, outs[2])
+    taps1, taps2 = (next((each for each in (2, 4, 8, 16) if each >= most_outputs(axis)), 32) for axis in maps[1:])
+    flat = maps[0] == identity(maps[0])
+    config = SeparableConfig(
+        kind_of(maps), dX.dtype.name, last, width, True, taps1, taps2, flat, device.capability >= (8, 0)
+    )
+    channels, images = (dX.shape[1], dX.shape[0]) if last else (1, prod(dX.shape[:2]))
+    inner = channels // width if last else 1
+    across = 8 if inner % 8 == 0 else min(inner, 32)  # 128 bytes side by side
+    rows = images * sizes[0] * sizes[1]
+    of_block, wide, span = _shape_of_block(config, across, rows, sizes[2], outs[2], device.processors)
+    config = replace(config, whole=span * (1 if last else width) >= outs[2])
+    tiles, tiles2 = -(-inner // across), -(-sizes[2] // wide)
+    grid = -(-rows // of_block) * tiles2 * tiles
+    if max(grid, rows + of_block, channels * dX.dtype.itemsize) > _MOST:
+        raise Refusal(f"{rows} rows of dX, or positions of {channels} channels, are more than 32 bits can count")
+    numbers = with_reciprocals(
+        across=across, wide=wide, span=span, tiles=tiles, tiles2=tiles2, size1=sizes[1], size0=sizes[0]
+    )
+    numbers |= {"channels": channels, "inner": inner, "rows": rows, "of_block": of_block}
     numbers |= axis_values([axis_numbers(each, config.compute) for each in maps])
-    return _launched(call, device, "lines_kernel", config, LINES_ARGUMENTS, numbers, grid)
+    words = operator_words(call.operator)
+    kernel = kernel_of(
+        device,
+        "gradkern.kernels.separable.kernels:build",
+        config,
+        name=kernel_name(words, config.data, config.name),
+        arguments=len(ARGUMENTS),
+        threads=config.threads,
+        blocks_per_processor=config.blocks_per_processor,
+        shared_bytes=config.shared_bytes,
+    )
+    given = [{"dY": "dY", "dX": "dX"}.get(name, "unused") for name in (*call.inputs, *call.outputs)]
+    return LaunchPlan(f"{words}_{config.name}", Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given)))
+
+
+def _shape_of_block(
+    config: SeparableConfig, across: int, rows: int, columns: int, outs: int, processors: int
+) -> tuple[int, int, int]:
+    """Rows and columns of a block, and the outputs of a line that are in shared memory at a time, by accesses."""
+    positions = 1 if config.last else config.width
+    words = LINES // config.itemsize // (across * (config.width if config.last else 1))
+    results = config.threads // across
+    most = min(COLUMNS, SHARES // config.taps2, 8 if config.last else columns)
+    wide = -(-columns // -(-columns // most))
+    of_block = min(4 if config.last else ROWS, SHARES // config.taps1)
+    whole = -(-outs // positions) * positions
+
+    def line() -> int:
+        return min(-(-wide * outs // columns) + config.taps2 + positions, outs + positions - 1) // positions * positions
+
+    def is_large() -> bool:
+        few = -(-rows // of_block) * -(-columns // wide) < 2 * processors
+        more = of_block * wide > results and of_block * whole > words
+        return few or more or of_block * line() > words or of_block >= 2 * rows
+
+    while of_block > 1 and is_large():
+        of_block //= 2
+    while wide > 1 and is_large():
+        wide = -(-wide // 2)
+    fits = words // of_block // positions * positions
+    return of_block, wide, max(1, (whole if whole <= fits else min(line(), fits)) // positions)
 
 
 def _width(dY: Tensor, columns: int) -> int:
@@ -97,27 +118,3 @@ def _width(dY: Tensor, columns: int) -> int:
     while width > 1 and (columns % width or dY.alignment < min(16, width * dY.dtype.itemsize)):
         width //= 2
     return width
-
-
-def _launched(
-    call: Call,
-    device: Device,
-    builder: str,
-    config: LastConfig | LinesConfig,
-    arguments: Sequence[str],
-    numbers: dict[str, int],
-    grid: int,
-) -> LaunchPlan:
-    words = operator_words(call.operator)
-    kernel = kernel_of(
-        device,
-        f"gradkern.kernels.separable.kernels:{builder}",
-        config,
-        name=kernel_name(words, config.data, config.name),
-        arguments=len(arguments),
-        threads=config.threads,
-        blocks_per_processor=config.blocks_per_processor,
-        shared_bytes=config.shared_bytes,
-    )
-    given = [{"dY": arguments[0], "dX": arguments[1]}.get(name, arguments[2]) for name in (*call.inputs, *call.outputs)]
-    return LaunchPlan(f"{words}_{config.name}", Launch(kernel, grid, config.threads, *named(arguments, numbers, given)))
