@@ -118,8 +118,9 @@ class Launching(Protocol):
 
 @runtime_checkable
 class Repeatable(Protocol):
-    """A plan that does nothing but launch kernels of gradkern's own, whose arguments depend on the addresses of a call
-    and on its stream's scratch memory only: a caller may repeat its launches without it.
+    """A plan, or a candidate of a search, that does nothing but launch kernels of gradkern's own and execute plans of
+    cuDNN's, whose arguments depend on the addresses of a call and on its stream's scratch memory only: a caller may
+    repeat its launches without it.
     """
 
     @property

@@ -212,6 +212,10 @@ class Launch:
             self._retry(status, values, stream)
 
     @property
+    def function(self) -> int:
+        return int(self.kernel.function)
+
+    @property
     def block(self) -> tuple[list[int], list[int], list[int]]:
         """For who launches without this object: the arguments, the places of those that change, in the order of the
         values, and the words of CUlaunchConfig, without its stream. All of it lives as long as this object.

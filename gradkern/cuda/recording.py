@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +26,17 @@ class Place:
 class Recording:
     """In place of a stream: a plan that is called with it, and with Places, launches nothing.
 
-    launches   of gradkern's own kernels: the Launch, and the values of its changing arguments
+    launches   of gradkern's own kernels: the Launch, and the values of its changing arguments; or cuDNN's Plan, and the
+               addresses of its tensors and of its workspace
+    cudnn      those of the latter
+    guard      returns what these are executed within, from now on, by whoever does it
     scratch    bytes of scratch memory that they need; None where they need neither that nor a counter
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        self.guard = guard
         self.launches: list[tuple[Any, tuple[Any, ...]]] = []
+        self.cudnn: list[Any] = []
         self.scratch: int | None = None
 
     def __gt__(self, other: int) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from gradkern.cuda.recording import Recording
 from gradkern.cudnn.api import KINDS
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.device import handle
@@ -14,6 +16,7 @@ __all__ = ["Plan"]
 
 _MOST_PACKS = 256
 _PACK = KINDS["variant_pack"]
+_IN_PACK = ("ids", "pointers", "workspace")
 
 
 class Plan:
@@ -22,19 +25,36 @@ class Plan:
     def __init__(self, made: Descriptor, device: Descriptor, index: int, numbers: tuple[int, ...]) -> None:
         """`made` is a configuration; `device` describes the device with this index. Raises CudnnError."""
         self._plan = Descriptor("plan", engine_config=made, device=device)
-        self._address, self._index = self._plan.pointer, index
+        self.function, self._index, self._numbers = self._plan.pointer, index, numbers
         self._execute = library().cudnnBackendExecute
+        self._guard: AbstractContextManager[object] = nullcontext()  # not all engines' plans are safe in two threads
         self._new_pack = _maker_of_packs(numbers)
         self._packs: dict[tuple[tuple[int, ...], int], _Pack] = {}
         self.workspace: int = self._plan.number("workspace_size")
 
     def __call__(self, addresses: tuple[int, ...], workspace: int, stream: int) -> None:
         """Enqueue on a stream. The device's context must be current."""
+        if isinstance(stream, Recording):
+            stream.add(self, (*addresses, workspace))
+            stream.cudnn.append(self)
+            self._guard = stream.guard()
+            return
         key = addresses, workspace
         pack = self._packs.get(key) or self._pack(key)
-        status = self._execute(handle(self._index).on(stream), self._address, pack.pointer)
+        with self._guard:
+            status = self._execute(handle(self._index).on(stream), self.function, pack.pointer)
         if status:
             check(status, "executing a plan")
+
+    @property
+    def block(self) -> tuple[list[int], list[int], list[int]]:
+        """For who executes without this object, as of gradkern.cuda.launch.Launch: places for the addresses of a call
+        and for that of its workspace, all of which change, and what a pack of addresses needs.
+        """
+        (ids, id_type), (pointers, address_type), (one, _) = (_PACK.attributes[each] for each in _IN_PACK)
+        count = len(self._numbers) + 1
+        numbers = [_PACK.number, ids, id_type.number, pointers, one, address_type.number, *self._numbers]
+        return [0] * count, list(range(count)), numbers
 
     def _pack(self, key: tuple[tuple[int, ...], int]) -> _Pack:
         """A new pack of addresses: finished packs cannot be changed, so those of the last calls are kept."""
@@ -63,8 +83,7 @@ def _maker_of_packs(numbers: tuple[int, ...]) -> Any:
     lib = library()
     create, put, finish = lib.cudnnBackendCreateDescriptor, lib.cudnnBackendSetAttribute, lib.cudnnBackendFinalize
     destroy, kind, count = lib.cudnnBackendDestroyDescriptor, _PACK.number, len(numbers)
-    known = _PACK.attributes
-    (ids, id_type), (pointers, address_type), (one, _) = known["ids"], known["pointers"], known["workspace"]
+    (ids, id_type), (pointers, address_type), (one, _) = (_PACK.attributes[each] for each in _IN_PACK)
     every_id = (id_type.ctype * count)(*numbers)
     addresses_of, address_of = address_type.ctype * count, address_type.ctype * 1
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from gradkern.call import Launching, Plan, Refusal
+from gradkern.call import Launching, Plan, Refusal, Repeatable
 from gradkern.cuda.device import Device, OutOfMemoryError, activate, check, driver, in_turn, is_current
+from gradkern.cuda.recording import Recording
 from gradkern.cuda.scratch import scratch
 from gradkern.cuda.torch_memory import LARGE, borrow, give_back
 from gradkern.errors import ProviderError
@@ -81,6 +82,12 @@ class SearchPlan:
         return self._bytes
 
     @property
+    def REPEATABLE(self) -> bool:
+        """See gradkern.call.Repeatable."""
+        found = [each.candidate for each in self.choices.values()]
+        return not self._zeros and all(isinstance(each, Repeatable) and each.REPEATABLE for each in found)
+
+    @property
     def provisional(self) -> bool:
         """Whether a search may still choose other candidates."""
         return any(choice.provisional for choice in self.choices.values())
@@ -112,7 +119,8 @@ class SearchPlan:
         """
         while True:
             try:
-                lent = borrow(self._device, stream, self._bytes) if self._bytes > LARGE else None
+                large = self._bytes > LARGE and not isinstance(stream, Recording)
+                lent = borrow(self._device, stream, self._bytes) if large else None
                 return (scratch(self._device, stream, self._bytes)[1], False) if lent is None else (lent, True)
             except OutOfMemoryError as error:
                 name = max(self.choices, key=lambda each: self.choices[each].candidate.workspace)
@@ -137,6 +145,11 @@ class PlanCandidate:
         self.workspace = 0
         self.alone: Plan | None = None
         self._make = make
+
+    @property
+    def REPEATABLE(self) -> bool:
+        """See gradkern.call.Repeatable."""
+        return isinstance(self.alone, Repeatable) and self.alone.REPEATABLE
 
     @property
     def kernel(self) -> str:

@@ -10,6 +10,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +21,8 @@ from torch.nn import functional
 import gradkern
 import gradkern.torch
 from gradkern.torch.native import kernel as native_kernel
-from gradkern.torch.native import shim, words
-from gradkern.torch.native.recording import Output, Steps
+from gradkern.torch.native import recording, shim, words
+from gradkern.torch.native.recording import Cudnn, Output, Steps
 from gradkern.torch.overrides import switch
 from gradkern.torch.overrides.kernel import Kernel
 
@@ -485,17 +487,177 @@ def test_a_gpus_kernel_is_launched_with_the_addresses_of_the_call(
     assert record.taken == 3
 
 
+class FakeCudnn:
+    """cuDNN for machine code: what was called, and the status that each function answers with."""
+
+    def __init__(self) -> None:
+        self.calls, self.status, self.device = list[Any](), dict[str, int](), 0
+        word, number = ctypes.c_int64, ctypes.c_int32
+        pointer = ctypes.POINTER(word)
+        kinds: dict[int, Any] = {
+            words.CUDNN_CREATE: (self._create, (number, pointer)),
+            words.CUDNN_SET: (self._set, (word, number, number, word, pointer)),
+            words.CUDNN_FINALIZE: (self._called("finalize"), (word,)),
+            words.CUDNN_DESTROY: (self._called("destroy"), (word,)),
+            words.CUDNN_SET_STREAM: (self._called("stream"), (word, word)),
+            words.CUDNN_EXECUTE: (self._called("execute"), (word, word, word)),
+        }
+        self._callbacks = {n: ctypes.CFUNCTYPE(number, *types)(function) for n, (function, types) in kinds.items()}
+        functions = {n: ctypes.cast(each, ctypes.c_void_p).value or 0 for n, each in self._callbacks.items()}
+        self.words = Cudnn({**functions, words.CUDNN_HANDLE: 5, words.CUDNN_DEVICE: 0})
+        self.current = ctypes.CFUNCTYPE(number, ctypes.POINTER(number))(self._current)
+
+    def _called(self, name: str) -> Callable[..., int]:
+        def function(*given: int) -> int:
+            self.calls.append((name, *given))
+            return self.status.get(name, 0)
+
+        return function
+
+    def _current(self, found: Any) -> int:
+        found[0] = self.device
+        return 0
+
+    def _create(self, kind: int, found: Any) -> int:
+        found[0] = 900
+        return self._called("create")(kind)
+
+    def _set(self, pack: int, attribute: int, kind: int, count: int, values: Any) -> int:
+        return self._called("set")(pack, attribute, kind, values[:count])
+
+
+def test_plans_of_cudnns_are_executed_with_a_pack_of_each_calls_own(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    kernel, cpu = kernel_of("_softmax_backward_data"), torch.device("cpu")
+    native, driver, cudnn = kernel.override.native, Driver(), FakeCudnn()
+    assert native is not None
+    addresses, before = driver.addresses(), native._block[words.BLOCK_SHIM]
+    addresses[words.CURRENT_DEVICE] = ctypes.cast(cudnn.current, ctypes.c_void_p).value or 0
+    monkeypatch.setattr(kernel, "_teach", lambda *_: None)
+    args = rows(4, 8), rows(4, 8), 1, torch.float32
+    steps = Steps([Output(0, (4, 8), (8, 1), torch.float32, cpu), Output(-1, (256,), (1,), torch.uint8, cpu)])
+    patches = [(0, 1, 0), (1, 0, 0), (2, words.MOST_ARGUMENTS, 0), (3, words.MOST_ARGUMENTS + 1, 64)]
+    for plan in (7000, 7001):
+        steps.add(plan, [0] * 4, patches, [16, 1000, 3, 1001, 1003, 6, 2, 1, 3], cudnn.words.address)
+    record = native.add(args, {}, steps, args[1].nbytes, torch.device("cuda", 0))
+    assert record is not None
+    native._block[words.BLOCK_SHIM] = ctypes.addressof(addresses)
+    request.addfinalizer(lambda: native._block.__setitem__(words.BLOCK_SHIM, before))
+
+    def called(taken: int) -> list[Any]:
+        cudnn.calls.clear()
+        start = record.taken
+        found = aten._softmax_backward_data(*args)
+        assert record.taken - start == taken
+        if taken:
+            given = [args[1].data_ptr(), args[0].data_ptr(), found.data_ptr()]
+            assert [each[4] for each in cudnn.calls if each[:3] == ("set", 900, 1001)] == [given] * 2
+        else:
+            torch.testing.assert_close(found, expected)
+        return cudnn.calls
+
+    with gradkern.torch.enabled(devices="cpu", min_bytes=1 << 40, native=True):
+        expected = aten._softmax_backward_data(*args)
+    names = ["create", "set", "set", "set", "finalize", "stream", "execute", "destroy"]
+    calls = called(1)
+    assert [each[0] for each in calls] == names * 2
+    assert calls[0] == ("create", 16)
+    assert calls[1] == ("set", 900, 1000, 3, [2, 1, 3])
+    assert calls[3][:4] == ("set", 900, 1003, 6)
+    assert [each for each in calls if each[0] in ("stream", "execute")] == [
+        ("stream", 5, 77),
+        ("execute", 5, 7000, 900),
+        ("stream", 5, 77),
+        ("execute", 5, 7001, 900),
+    ]
+    for name in ("set", "finalize", "stream", "execute"):  # what cuDNN refuses Python computes, and no pack is left
+        cudnn.status = {name: 3000}
+        called(0)
+        assert cudnn.calls[-1] == ("destroy", 900)
+    cudnn.status = {"create": 3000}
+    assert [each[0] for each in called(0)] == ["create"]
+    cudnn.status = {}
+    with cudnn.words:  # in use: Python computes it, after some tries
+        assert [each[0] for each in called(0)] == [*names[:5], "destroy"]
+    cudnn.device = 1  # another one is current
+    assert called(0) == []
+    cudnn.device = 0
+    assert len(called(1)) == 16
+
+
+@dataclass
+class Candidate:
+    """Of a search."""
+
+    plan: Any
+    workspace: int
+    REPEATABLE: bool = True
+    name: str = "own"
+
+    def __call__(self, inputs: Any, outputs: Any, workspace: Any, stream: Any) -> None:
+        self.plan((*inputs, *outputs), workspace, stream)
+
+
+def test_the_winners_of_a_convolutions_searches_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
+    from gradkern.cuda.dry_run import DryRunDevice
+    from gradkern.cudnn.plan import Plan
+    from gradkern.search import plan as search_plan
+
+    monkeypatch.setattr(search_plan, "is_current", lambda device: True)
+    monkeypatch.setattr(recording, "_cudnn", lambda index: of_device)
+    by_cudnn, of_device = Plan.__new__(Plan), Cudnn({})
+    by_cudnn.function, by_cudnn._numbers = 7000, (1, 3, 2)
+
+    class Own:
+        function, block = 8000, ([0, 0, 5], [1, 0], [1] * 7)
+
+        def __call__(self, addresses: Any, workspace: Any, stream: Any) -> None:
+            stream.add(self, (addresses[-1], workspace + 256))
+
+    found = {"dX": Candidate(by_cudnn, 1 << 26), "dW": Candidate(Own(), 512)}
+    choices: Any = {name: SimpleNamespace(candidate=each) for name, each in found.items()}
+    places = {"dX": ((0, 2), (0,)), "dW": ((0, 1), (1,))}
+
+    def bound(chosen: Any) -> Any:
+        return tuple(search_plan.BoundCandidate(each.candidate, *places[name]) for name, each in chosen.items())
+
+    plan = search_plan.SearchPlan(DryRunDevice(3, (9, 0), 132, 232448), choices, bound)
+    gpu = torch.device("cuda", 3)
+    outputs = [Output(n, (4,), (1,), torch.bfloat16, gpu) for n in range(2)]
+    steps = recording.of_cuda(plan, [0, 1, 2], outputs, gpu)
+    memory = words.MOST_ARGUMENTS + 2
+    assert (steps.outputs[2].place, steps.outputs[2].shape, steps.scratch) == (-1, (1 << 26,), 0)
+
+    def launch(n: int) -> tuple[Any, ...]:
+        function, template, count, patches, patch_count, config, cudnn = steps.launches[n]
+        read = [list((ctypes.c_int64 * size).from_address(at)) for at, size in ((template, count), (config, 7))]
+        found = (ctypes.c_int64 * (3 * patch_count)).from_address(patches)
+        return function, *read, [tuple(found[at : at + 3]) for at in range(0, 3 * patch_count, 3)], cudnn
+
+    addresses = [(0, 0, 0), (1, 2, 0), (2, words.MOST_ARGUMENTS, 0), (3, memory, 0)]
+    assert launch(0) == (7000, [0] * 4, [16, 1000, 3, 1001, 1003, 6, 1], addresses, of_device.address)
+    assert by_cudnn._guard is of_device  # Python executes it in turns with machine code
+    assert launch(1) == (8000, [0, 0, 5], [1] * 7, [(1, words.MOST_ARGUMENTS + 1, 0), (0, memory, 256)], 0)
+    choices["dW"].candidate.REPEATABLE = False
+    with pytest.raises(recording.Unrepeatable):
+        recording.of_cuda(search_plan.SearchPlan(plan._device, choices, bound), [0, 1, 2], outputs[:2], gpu)
+
+
 def test_enable_imports_no_numba_once_the_machine_code_is_cached() -> None:
     code = (
-        "import sys, gradkern.torch; gradkern.torch.enable(devices='cpu', native=True); "
+        "import sys, gradkern.torch; gradkern.torch.enable(devices='cpu', native=True, plan='now'); "
         "import torch; x = torch.randn(4, 8, requires_grad=True); "
         "torch.nn.functional.layer_norm(x, (8,)).sum().backward(); "
-        "print('numba' in sys.modules, gradkern.torch.report().declined)"
+        "from gradkern.torch.overrides import switch; "
+        "registered = [each for each in switch._kernels() if each.override.native is not None]; "
+        "print('numba' in sys.modules, gradkern.torch.report().declined, len(registered) > 9)"
     )
     command = [sys.executable, "-W", "error", "-c", code]
     subprocess.run(command, capture_output=True, check=True)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "1"]
+    assert done.stdout.split() == ["False", "1", "True"]
     assert not done.stderr
 
 

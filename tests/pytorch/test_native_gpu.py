@@ -168,6 +168,86 @@ def test_batch_norms_are_answered_by_machine_code_where_the_winner_is_gradkerns_
     assert row.natively == 3 or row.by_python
 
 
+CONVOLUTIONS: dict[str, dict[str, Any]] = {
+    "3 x 3": {},
+    "with a bias": {"mask": (True, True, True)},
+    "dW alone": {"mask": (False, True, False)},
+    "1 x 1 in strides": {"size": 1, "stride": 2, "padding": 0},
+    "depthwise": {"groups": 32},
+    "of few channels": {"channels": 3},
+    "in C order": {"order": torch.contiguous_format},
+    "in float32": {"dtype": torch.float32},
+}
+
+
+def convolution(
+    size: int = 3,
+    channels: int = 32,
+    stride: int = 1,
+    padding: int = 1,
+    groups: int = 1,
+    mask: Any = (True, True, False),
+    order: Any = torch.channels_last,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Callable[..., Any]:
+    x = random(4, channels, 16, 16).to(dtype, memory_format=order)
+    weight = random(32, channels // groups, size, size).to(dtype, memory_format=order)
+    dy = random(4, 32, 16 // stride, 16 // stride).to(dtype, memory_format=order)
+    given: Any = ([32], [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, list(mask))
+
+    def call(as_type: torch.dtype = dtype) -> Any:
+        return aten.convolution_backward(*[each.to(as_type) for each in (dy, x, weight)], *given)
+
+    return call
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_are_answered_by_machine_code_where_it_can_repeat_the_winners(name: str) -> None:
+    call = convolution(**CONVOLUTIONS[name])
+    with gradkern.torch.enabled(min_bytes=1 << 60):
+        exact = call(torch.float64)
+    for _ in range(6):
+        for one, other in zip(call(), exact, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                torch.testing.assert_close(one.double(), other, rtol=0.02, atol=0.02 * float(other.abs().max()))
+    row = next(each for each in gradkern.torch.report() if "f64" not in each.signature)
+    assert row.natively >= 3 or row.by_python
+    assert ("TF32" in row.by_python) == (name == "in float32")
+    torch.backends.cudnn.enabled = False
+    try:
+        call()
+    finally:
+        torch.backends.cudnn.enabled = True
+    again = next(each for each in gradkern.torch.report() if each.signature == row.signature)
+    assert again.natively == row.natively
+
+
+def test_threads_share_a_stream_and_cudnns_handle() -> None:
+    calls = [convolution(channels=n) for n in (16, 32, 64)]
+    expected = [[results(call) for _ in range(4)][-1] for call in calls]
+    errors: list[str] = []
+
+    def work(n: int) -> None:
+        stream = torch.cuda.Stream() if n % 2 else torch.cuda.default_stream()
+        with torch.cuda.stream(stream):
+            for turn in range(100):
+                at = (n + turn) % len(calls)
+                found = results(calls[at])
+                stream.synchronize()
+                for one, other in zip(found, expected[at], strict=True):
+                    if one is not None and not torch.allclose(one, other, rtol=0.02, atol=0.5):
+                        errors.append(f"another result of convolution {at}")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not errors
+    assert natively() > 100 or any(row.by_python for row in gradkern.torch.report())
+
+
 def test_every_stream_has_scratch_memory_of_its_own() -> None:
     call = layer_norm(512, 768)
     results(call)

@@ -54,6 +54,13 @@ def gainless_conv(description: Any) -> float:
     return _GAINLESS if known and torch._C._get_cudnn_benchmark() else 0.0
 
 
+def _by_python(description: Any) -> str:
+    """Translation.by_python."""
+    if dict(description.inputs)["X"].dtype.name != "float32":
+        return ""
+    return "whether PyTorch allows TF32, which decides how float32 is computed, has no C function"
+
+
 TRANSLATIONS = (
     Translation(
         "convolution_backward",
@@ -62,6 +69,6 @@ TRANSLATIONS = (
         _conv,
         searched=True,
         gainless=gainless_conv,
-        by_python="whether PyTorch allows TF32, which decides how it is computed, has no C function",
+        by_python=_by_python,
     ),
 )

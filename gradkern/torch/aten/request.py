@@ -86,7 +86,7 @@ class Translation:
     searched  the last of all else are PyTorch's flags; a search depends on them
     gainless  a function of a call's signatures.Description, in microseconds: where PyTorch's kernels take no longer,
               such calls have never gained what they cost the host
-    by_python  why machine code cannot answer its calls; "" where it can
+    by_python  a function of a call's signatures.Description: why machine code cannot answer such calls; "" where it can
     measured  the place of the argument whose bytes the gate looks at
     result    a function of a call's arguments: what aten's one result looks like. With it gradkern answers where
               PyTorch's kernel raises, as deterministic algorithms are asked for, whatever the options say
@@ -99,7 +99,7 @@ class Translation:
     request: Callable[..., AtenRequest]
     searched: bool = False
     gainless: Callable[[Any], float] = lambda description: 0.0
-    by_python: str = ""
+    by_python: Callable[[Any], str] = lambda description: ""
     measured: int = 1  # of most operators either the input or a gradient of its shape
     below: int | None = None
     result: Callable[..., torch.Tensor] | None = None

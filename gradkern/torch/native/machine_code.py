@@ -25,6 +25,9 @@ __all__ = ["FUNCTIONS", "compiled"]
 FUNCTIONS = 64
 """Operators that one process can register: each has a function of its own that knows its block."""
 
+_TRIES = 4096
+"""To lock a mutex, for some 50 us: no longer, as who has it may be Python's thread and wait for the GIL of this one."""
+
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
 
@@ -325,6 +328,50 @@ def _on_gpu(shim: int, launch: int, addresses: int, stream: int) -> int:
 
 
 @numba.njit(**_PART)
+def _pack(cudnn: int, plan: int, pack: int, values: int, count: int) -> int:
+    """Fill a pack of addresses for a plan of cuDNN's; 0, or why it has not been done."""
+    put, kind = load(cudnn, w.CUDNN_SET), load(plan, w.PLAN_POINTER_TYPE)
+    numbers = plan + 8 * w.PLAN_NUMBERS
+    failed = call(put, pack, load(plan, w.PLAN_IDS), load(plan, w.PLAN_ID_TYPE), count, numbers)
+    if failed == 0:
+        failed = call(put, pack, load(plan, w.PLAN_POINTERS), kind, count, values)
+    if failed == 0:
+        failed = call(put, pack, load(plan, w.PLAN_WORKSPACE), kind, 1, values + 8 * count)
+    if failed == 0:
+        failed = call(load(cudnn, w.CUDNN_FINALIZE), pack)
+    return failed
+
+
+@numba.njit(**_PART)
+def _by_cudnn(shim: int, launch: int, addresses: int, stream: int) -> int:
+    """Execute a plan of cuDNN's with a pack of addresses of this call's own. cuDNN needs its device to be current."""
+    cudnn, plan = load(launch, w.LAUNCH_CUDNN), load(launch, w.LAUNCH_CONFIG)
+    values, got = queue_words(), four_words()
+    store(got, 0, 0)
+    store(got, 1, 0)
+    if call(load(shim, w.CURRENT_DEVICE), got) or load(got, 0) != load(cudnn, w.CUDNN_DEVICE):
+        return -1
+    _patch(launch, values, addresses)
+    if call(load(cudnn, w.CUDNN_CREATE), load(plan, w.PLAN_KIND), got + 8):
+        return -1
+    pack = load(got, 1)
+    failed = _pack(cudnn, plan, pack, values, load(launch, w.LAUNCH_COUNT) - 1)
+    if failed == 0:
+        handle, mutex = load(cudnn, w.CUDNN_HANDLE), cudnn + 8 * w.CUDNN_MUTEX
+        failed, tries = 1, 0
+        while failed and tries < _TRIES:
+            failed = call(load(cudnn, w.CUDNN_TRY_LOCK), mutex)
+            tries += 1
+        if failed == 0:
+            failed = call(load(cudnn, w.CUDNN_SET_STREAM), handle, stream)
+            if failed == 0:
+                failed = call(load(cudnn, w.CUDNN_EXECUTE), handle, load(launch, w.LAUNCH_FUNCTION), pack)
+            call(load(cudnn, w.CUDNN_UNLOCK), mutex)
+    call(load(cudnn, w.CUDNN_DESTROY), pack)
+    return failed
+
+
+@numba.njit(**_PART)
 def _scratch(block: int, record: int, stream: int, addresses: int) -> int:
     """Write the addresses of the stream's scratch memory; 0 where there is none of this size."""
     streams = acquire(block, w.BLOCK_STREAMS)
@@ -394,7 +441,10 @@ def _compute(block: int, record: int, addresses: int) -> bool:
             return False
     for index in range(load(record, w.RECORD_LAUNCH_COUNT)):
         launch = launches + 8 * w.LAUNCH_SIZE * index
-        if load(record, w.RECORD_ON_GPU):
+        if load(launch, w.LAUNCH_CUDNN):
+            if _by_cudnn(shim, launch, addresses, stream):
+                return False
+        elif load(record, w.RECORD_ON_GPU):
             if _on_gpu(shim, launch, addresses, stream):
                 return False
         elif _on_cpu(launch, addresses):

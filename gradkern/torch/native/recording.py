@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.call import Delegating, Plan, Repeatable, execution
 from gradkern.torch.native import words as w
-from gradkern.torch.native.shim import dtype_code
+from gradkern.torch.native.shim import address_of, dtype_code
 
-__all__ = ["Output", "Steps", "Unrepeatable", "of_cpu", "of_cuda", "unrepeatable"]
+__all__ = ["Cudnn", "Output", "Steps", "Unrepeatable", "of_cpu", "of_cuda", "unrepeatable"]
 
 
 class Unrepeatable(Exception):  # noqa: N818  not an error: Python answers such calls
@@ -48,7 +49,12 @@ class Steps:
     held: list[Any] = field(default_factory=list)
 
     def add(
-        self, function: int, template: Sequence[int], patches: Sequence[tuple[int, int, int]], config: Any = None
+        self,
+        function: int,
+        template: Sequence[int],
+        patches: Sequence[tuple[int, int, int]],
+        config: Any = None,
+        cudnn: int = 0,
     ) -> None:
         """A launch: its arguments, and (place of a word, place of an address, bytes) for those of each call."""
         if len(template) > 256 or (config is not None and len(template) > 128):
@@ -57,7 +63,7 @@ class Steps:
         configuration = words_of(config or ())
         self.held += [arguments, places, configuration]
         where = ctypes.addressof(arguments), len(template), ctypes.addressof(places), len(patches)
-        self.launches.append([function, *where, ctypes.addressof(configuration)])
+        self.launches.append([function, *where, ctypes.addressof(configuration), cudnn])
 
     def with_memory(self, nbytes: int, device: torch.device) -> int:
         """The place of the address of new memory that only a call itself uses."""
@@ -76,13 +82,14 @@ def of_cuda(plan: Plan, inputs: Sequence[int | tuple[int]], outputs: list[Output
     from gradkern.cuda.recording import BUFFER, COUNTER, Place, Recording  # needs the packages for a GPU
 
     _required(plan)
-    recording, steps = Recording(), Steps(outputs, held=[plan])
+    cudnn = partial(_cudnn, device.index or 0)
+    recording, steps = Recording(cudnn), Steps(outputs, held=[plan])
     read: Any = tuple([each[0] if isinstance(each, tuple) else Place(each) for each in inputs])
     execution(plan)(read, tuple([Place(w.MOST_ARGUMENTS + n) for n in range(len(outputs))]), recording)  # type: ignore
     places: dict[Any, int] = {COUNTER: w.COUNTER, BUFFER: w.BUFFER}
     if recording.scratch is not None:
         steps.scratch = recording.scratch
-        if len(recording.launches) > 1:  # two threads may share a stream: each call has its own memory then
+        if len(recording.launches) > 1 or recording.cudnn:  # threads may share a stream: each call has its own memory
             places[BUFFER] = steps.with_memory(max(recording.scratch, 1), device)
             steps.scratch = 0
     for launch, values in recording.launches:
@@ -94,8 +101,50 @@ def of_cuda(plan: Plan, inputs: Sequence[int | tuple[int]], outputs: list[Output
             else:
                 template[place] = value
         steps.held.append(launch)
-        steps.add(int(launch.kernel.function), template, patches, config)
+        steps.add(launch.function, template, patches, config, cudnn().address if launch in recording.cudnn else 0)
     return steps
+
+
+class Cudnn:
+    """What executions of cuDNN's plans on a device need, at `address`; never freed. Within it this thread is the only
+    one that executes any: neither a handle nor the plans of all engines are safe in two.
+    """
+
+    def __init__(self, words: Mapping[int, int]) -> None:
+        threads = ctypes.CDLL(None)
+        self._words = words_of([words.get(place, 0) for place in range(w.CUDNN_SIZE)])
+        self.address = ctypes.addressof(self._words)
+        self._mutex = ctypes.c_void_p(self.address + 8 * w.CUDNN_MUTEX)
+        self._lock, self._unlock = threads.pthread_mutex_lock, threads.pthread_mutex_unlock
+        self._words[w.CUDNN_TRY_LOCK] = address_of(threads, "pthread_mutex_trylock")
+        self._words[w.CUDNN_UNLOCK] = address_of(threads, "pthread_mutex_unlock")
+        threads.pthread_mutex_init(self._mutex, None)
+
+    def __enter__(self) -> None:
+        self._lock(self._mutex)
+
+    def __exit__(self, *_: object) -> None:
+        self._unlock(self._mutex)
+
+
+@cache
+def _cudnn(index: int) -> Cudnn:
+    """Of the device with this index."""
+    from gradkern.cuda.device import activate, get_device, relaxed_capture  # needs the packages for a GPU
+    from gradkern.cudnn.device import Handle
+    from gradkern.cudnn.library import library
+
+    functions = {
+        w.CUDNN_CREATE: "cudnnBackendCreateDescriptor",
+        w.CUDNN_SET: "cudnnBackendSetAttribute",
+        w.CUDNN_FINALIZE: "cudnnBackendFinalize",
+        w.CUDNN_DESTROY: "cudnnBackendDestroyDescriptor",
+        w.CUDNN_SET_STREAM: "cudnnSetStream",
+        w.CUDNN_EXECUTE: "cudnnBackendExecute",
+    }
+    words = {place: address_of(library(), name) for place, name in functions.items()}
+    with activate(get_device(index)), relaxed_capture():
+        return Cudnn({**words, w.CUDNN_DEVICE: index, w.CUDNN_HANDLE: Handle().address})
 
 
 def of_cpu(

@@ -15,7 +15,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.policy import watch_blocks
 from gradkern.torch.native.words import POLICIES, SHIM
 
-__all__ = ["Registration", "addresses", "dtype_code", "raiser", "stash", "unavailable", "version"]
+__all__ = ["Registration", "address_of", "addresses", "dtype_code", "raiser", "stash", "unavailable", "version"]
 
 _RAISE = "_ZN2at4_ops4neg_4callERNS_6TensorE"
 """at::Tensor& at::_ops::neg_::call(at::Tensor&): enters the dispatcher with no handler between, as C functions have."""
@@ -25,7 +25,7 @@ _FLAGS = {  # methods of at::Context without arguments that return a bool
     "deterministic cuDNN": "_ZNK2at7Context18deterministicCuDNNEv",
     "cuDNN": "_ZNK2at7Context16userEnabledCuDNNEv",
 }
-_ON_GPU = ("aoti_torch_get_current_cuda_stream", "cuStreamIsCapturing", "cuLaunchKernelEx")
+_ON_GPU = ("aoti_torch_get_current_cuda_stream", "cuStreamIsCapturing", "cuLaunchKernelEx", "cuCtxGetDevice")
 
 
 @cache
@@ -49,7 +49,8 @@ def _torch_library(name: str) -> Any:
     return _library(os.path.join(os.path.dirname(torch.__file__), "lib", name))
 
 
-def _address(library: Any, name: str) -> int:
+def address_of(library: Any, name: str) -> int:
+    """A function's; 0 where there is no such library or function."""
     function = None if library is None else getattr(library, name, None)
     return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
@@ -57,18 +58,18 @@ def _address(library: Any, name: str) -> int:
 @cache
 def _found(key: str) -> dict[str, int]:
     core = _torch_library("libtorch_cpu.so")
-    found = {name: _address(core, name) for name in SHIM if name not in _ON_GPU}
-    found["raise"] = _address(core, _RAISE)
+    found = {name: address_of(core, name) for name in SHIM if name not in _ON_GPU}
+    found["raise"] = address_of(core, _RAISE)
     # a word that PyTorch has made with `new`
-    found["free"] = _address(core, "torch_delete_stable_ivalue") or _address(_library("libstdc++.so.6"), "_ZdlPv")
-    found |= {name: _address(core, symbol) for name, symbol in _FLAGS.items()}
+    found["free"] = address_of(core, "torch_delete_stable_ivalue") or address_of(_library("libstdc++.so.6"), "_ZdlPv")
+    found |= {name: address_of(core, symbol) for name, symbol in _FLAGS.items()}
     if getattr(core, _CONTEXT, None) is not None:
         getattr(core, _CONTEXT).restype = ctypes.c_void_p
         found["context"] = getattr(core, _CONTEXT)()
     if key == "CUDA":
         driver = _library("libcuda.so.1")
-        found |= {name: _address(driver, name) for name in _ON_GPU[1:]}
-        found[_ON_GPU[0]] = _address(_torch_library("libtorch_cuda.so"), _ON_GPU[0])
+        found |= {name: address_of(driver, name) for name in _ON_GPU[1:]}
+        found[_ON_GPU[0]] = address_of(_torch_library("libtorch_cuda.so"), _ON_GPU[0])
     return found
 
 

@@ -3,7 +3,8 @@
 BLOCK_*    of an operator's block: one for an operator and a device, never freed
 RECORD_*   of a record: how calls that are alike are computed. Behind its fields is its key
 OUTPUT_*   of an array that a call makes: results, and memory that is only used within
-LAUNCH_*   of a launch
+LAUNCH_*   of a launch, or of the execution of one of cuDNN's plans
+CUDNN_*    of cuDNN on a device, as executions need it; PLAN_* of one of its plans
 STREAM_*   of a stream whose scratch memory is known
 SHIM       names of the C functions, in the order of their addresses; "context" is PyTorch's object that has its flags,
            the three behind it read one each, "policies" is how many blocks of gradkern.policy are in force
@@ -44,6 +45,7 @@ SHIM = (
     "aoti_torch_get_current_cuda_stream",
     "cuStreamIsCapturing",
     "cuLaunchKernelEx",
+    "cuCtxGetDevice",
     "context",
     "deterministic",
     "deterministic cuDNN",
@@ -76,6 +78,7 @@ SHIM = (
     CURRENT_STREAM,
     IS_CAPTURING,
     LAUNCH_KERNEL,
+    CURRENT_DEVICE,
     CONTEXT,
     DETERMINISTIC,
     DETERMINISTIC_CUDNN,
@@ -129,11 +132,39 @@ OUTPUT_RESULT, OUTPUT_DIM, OUTPUT_SIZES, OUTPUT_STRIDES, OUTPUT_DTYPE, OUTPUT_DE
 OUTPUT_SIZE = 7
 """OUTPUT_RESULT: its place among the results; -1 for memory that is only used within."""
 
-LAUNCH_FUNCTION, LAUNCH_TEMPLATE, LAUNCH_COUNT, LAUNCH_PATCHES, LAUNCH_PATCH_COUNT, LAUNCH_CONFIG = range(6)
-LAUNCH_SIZE = 6
+(
+    LAUNCH_FUNCTION,
+    LAUNCH_TEMPLATE,
+    LAUNCH_COUNT,
+    LAUNCH_PATCHES,
+    LAUNCH_PATCH_COUNT,
+    LAUNCH_CONFIG,
+    LAUNCH_CUDNN,
+) = range(7)
+LAUNCH_SIZE = 7
 """LAUNCH_TEMPLATE: the arguments, of a kernel of the CPU provider its queue; LAUNCH_PATCHES: (place of a word, place of
 an address, bytes to add to it) for each that a call has of its own.
+LAUNCH_CUDNN: the address of CUDNN_* where a plan of cuDNN's is executed, 0 for a kernel. LAUNCH_FUNCTION is that plan
+then, LAUNCH_CONFIG has PLAN_*, and the arguments are the addresses of its tensors and of its workspace.
 """
+
+(
+    CUDNN_DEVICE,
+    CUDNN_HANDLE,
+    CUDNN_CREATE,
+    CUDNN_SET,
+    CUDNN_FINALIZE,
+    CUDNN_DESTROY,
+    CUDNN_SET_STREAM,
+    CUDNN_EXECUTE,
+    CUDNN_TRY_LOCK,
+    CUDNN_UNLOCK,
+    CUDNN_MUTEX,
+) = range(11)
+CUDNN_SIZE = CUDNN_MUTEX + 16
+"""CUDNN_MUTEX: a pthread_mutex_t, for the handle: only one thread at a time may use it."""
+PLAN_KIND, PLAN_IDS, PLAN_ID_TYPE, PLAN_POINTERS, PLAN_WORKSPACE, PLAN_POINTER_TYPE, PLAN_NUMBERS = range(7)
+"""The numbers of cudnn_graph.h for a pack of addresses, and from PLAN_NUMBERS on those of the plan's tensors."""
 
 STREAM_HANDLE, STREAM_DEVICE, STREAM_COUNTER, STREAM_BUFFER, STREAM_BYTES = range(5)
 STREAM_SIZE = 5

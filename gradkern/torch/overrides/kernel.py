@@ -98,7 +98,7 @@ class Kernel:
     def _use_machine_code(self) -> None:
         """Register machine code in place of Python, where that can be."""
         name, key, override = self.translation.name, self.key, self.override
-        self.by_python = self.translation.by_python or unsupported(name, key)
+        self.by_python = unsupported(name, key)
         if self.by_python:
             return
         installed = override.installed
@@ -208,11 +208,11 @@ class Kernel:
         provider = description.device.partition(":")[0]  # one of its device's name
         return provider, description.device, partial(dry_plan_for, provider=provider, **_described(description, flags))
 
-    @staticmethod
-    def _planned(description: Description, flags: Any) -> tuple[Run, Callable[..., Steps], str]:
+    def _planned(self, description: Description, flags: Any) -> tuple[Run, Callable[..., Steps], str]:
         prepared = plan_for(**_described(description, flags))
         described = description, prepared.plan, tuple(prepared.call.outputs)
-        return runner(*described), partial(steps, *described), by_python(description, prepared.plan)
+        reason = self.translation.by_python(description) or by_python(description, prepared.plan)
+        return runner(*described), partial(steps, *described), reason
 
     def _body(self) -> Callable[..., Any]:
         split, rows, measured = self.translation.split, self._table.rows, self.translation.measured

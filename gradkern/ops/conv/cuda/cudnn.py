@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device, activate
@@ -65,6 +65,7 @@ odd multiples of 2 failed with a misaligned address (9.19, H200), although the a
 class CudnnCandidate:
     """One engine of cuDNN with one choice of knobs, for one layout of the problem."""
 
+    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
     problem: Problem
     device: Device
     layout: str

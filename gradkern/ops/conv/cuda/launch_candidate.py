@@ -25,6 +25,7 @@ class LaunchCandidate(Generic[Config]):
 
     builder: ClassVar[str]
     origin: ClassVar[str]
+    REPEATABLE: ClassVar[bool] = True  # see gradkern.call.Repeatable
     notes: frozenset[Note] = frozenset({"compiles_once"})
 
     def __init__(self, config: Config, device: Device, images: int, name: str, recipe: Mapping[str, Any]) -> None:
