@@ -214,13 +214,10 @@ def test_convolutions_are_answered_by_machine_code_where_it_can_repeat_the_winne
     row = next(each for each in gradkern.torch.report() if "f64" not in each.signature)
     assert row.natively >= 3 or row.by_python
     assert ("TF32" in row.by_python) == (name == "in float32")
-    torch.backends.cudnn.enabled = False
-    try:
+    before = natively()
+    with torch.backends.cudnn.flags(enabled=False):
         call()
-    finally:
-        torch.backends.cudnn.enabled = True
-    again = next(each for each in gradkern.torch.report() if each.signature == row.signature)
-    assert again.natively == row.natively
+    assert natively() == before
 
 
 def test_threads_share_a_stream_and_cudnns_handle() -> None:
