@@ -357,6 +357,15 @@ def adds_where_equal(table: tuple[tuple[int, int, int, int], ...], compute: str)
     return add
 
 
+def keep_largest(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None]:
+    def keep(largest: Any, places: Any, values: Any, base: int) -> None:
+        for at, value, offset in table:
+            if largest[at] == largest[at] and not values[value] <= largest[at]:
+                largest[at], places[at] = values[value], base + offset
+
+    return keep
+
+
 def byte(word: int, number: int) -> np.int32:
     return np.int32(int(word) >> (8 * int(number)) & 255)
 

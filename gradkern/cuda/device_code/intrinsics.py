@@ -407,6 +407,35 @@ def adds_where_equal(table: tuple[tuple[int, int, int, int], ...], compute: str)
 
 
 @cache
+def keep_largest(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]:
+    """A device function keep(largest, places, values, base): for every (l, v, offset), in this order, largest[l] is
+    then values[v], and places[l] base + offset, if the value is larger, or the first NaN. Straight-line code.
+    """
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        largest, places, given = (
+            cgutils.create_struct_proxy(kind)(context, builder, value).data
+            for kind, value in zip(signature.args[:3], values[:3], strict=True)
+        )
+        for index in dict.fromkeys(each for each, _, _ in table):
+            at, place = (builder.gep(array, [_WORD(index)]) for array in (largest, places))
+            most, found = builder.load(at), builder.load(place)
+            for _, value, offset in (each for each in table if each[0] == index):
+                x = builder.load(builder.gep(given, [_WORD(value)]))
+                more = builder.and_(builder.fcmp_unordered(">", x, most), builder.fcmp_ordered("ord", most, most))
+                most = builder.select(more, x, most)
+                found = builder.select(more, builder.add(values[3], _WORD(offset)), found)
+            builder.store(most, at)
+            builder.store(found, place)
+        return context.get_dummy_value()
+
+    def declare(_typing: Any, largest: Any, places: Any, given: Any, base: Any) -> Any:
+        return types.void(largest, places, given, types.int32), lower
+
+    return intrinsic(declare)
+
+
+@cache
 def matrix_product(dtype: str) -> Callable[..., Any]:
     """A device function multiply(sums, first, left, right): adds A (16 x 16) times B (16 x 8) of 16-bit `dtype` to a
     warp's 16 x 8 matrix of float32: mma.m16n8k16, compute capability 8.0 and newer.

@@ -30,7 +30,15 @@ MAPS: dict[str, Any] = {
     **{mode: Resampling(112, 56, mode, 0.5, 2.0, 1.0, -0.5) for mode in ("nearest", "linear", "cubic")},
     "inside": Resampling(112, 56, "cubic", 0.5, 2.0, 1.1, -0.5, excluded=True, bounded=True),
 }
-POOLS = ["MaxPool", "MaxPool uint8", "MaxPoolGrad", "MaxPoolGrad uint8", "MaxPoolGrad uint8 dilated", "MaxPoolGrad far"]
+POOLS = [
+    "MaxPool",
+    "MaxPool uint8",
+    "MaxPool far",
+    "MaxPoolGrad",
+    "MaxPoolGrad uint8",
+    "MaxPoolGrad uint8 dilated",
+    "MaxPoolGrad far",
+]
 KINDS = [*product((*MAPS, *POOLS), ("C", "channels_last"), ("bfloat16", "float32", "float64"))]
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gradkern.cuda.device_code.columns import ByElementType
 
-__all__ = ["MaxPoolConfig", "PatchConfig", "Reach"]
+__all__ = ["ForwardConfig", "MaxPoolConfig", "PatchConfig", "Reach"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +119,49 @@ class PatchConfig(ByElementType):
                         of_plane = sums if self.in_tensor else position
                         found.append((sums, value, value, tap1 * columns.kernel + tap2 if self.local else of_plane))
         return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardConfig(ByElementType):
+    """Max pooling whose windows along the last two axes are compiled in: (kernel, stride, begin); no others.
+
+    last, local, values, indices: as in MaxPoolConfig; lanes: channels of a thread, or outputs of one store
+    outputs: of a thread, side by side; group: elements of their windows' rows that one access has, 0: one by one
+    """
+
+    data: str
+    last: bool
+    lanes: int
+    local: bool
+    windows: tuple[tuple[int, int, int], ...]
+    outputs: int
+    group: int
+    values: bool
+    indices: bool
+    native_bfloat16: bool = True
+    threads: int = 256
+
+    @property
+    def name(self) -> str:
+        kind, size = ("local" if self.local else "index"), "x".join(str(kernel) for kernel, *_ in self.windows)
+        return f"{'channels' if self.last else 'columns'}_{kind}_{self.lanes}_of_{size}"
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        return 1, self.outputs
+
+    @property
+    def count(self) -> int:
+        """Elements of a row of the windows."""
+        kernel, stride, _ = self.windows[1]
+        return (self.outputs - 1) * stride + kernel
+
+    def table(self) -> tuple[tuple[int, int, int], ...]:
+        """Of a row of the windows, for keep_largest: a result, an element, and its place from the row's first."""
+        (kernel, stride, _), channels = self.windows[1], self.lanes if self.last else 1
+        return tuple(
+            (n * channels + c, (n * stride + t) * channels + c, t if self.local else n * stride + t)
+            for t in range(kernel)
+            for n in range(self.outputs)
+            for c in range(channels)
+        )

@@ -13,7 +13,7 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import Windows, reach
 from gradkern.kernels.separable.config import SPATIAL_ARGUMENTS, axis_numbers, axis_values
 from gradkern.kernels.separable.layout import Layout
-from gradkern.ops.pooling.cuda.config import MaxPoolConfig, PatchConfig
+from gradkern.ops.pooling.cuda.config import ForwardConfig, MaxPoolConfig, PatchConfig
 from gradkern.ops.pooling.windows import PoolWindows
 
 __all__ = ["plan"]
@@ -56,8 +56,11 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
         indices is not None,
         device.capability >= (8, 0),
     )
-    patched = _patched(config, windows, in_tensor, tensors) if gradient else None
-    config, builder = (config, "max_kernel") if patched is None else (patched, "patch_kernel")
+    if gradient:
+        small, of_small = _patched(config, windows, in_tensor, tensors), "patch_kernel"
+    else:
+        small, of_small = _forward(config, windows, tensors), "forward_kernel"
+    config, builder = (config, "max_kernel") if small is None else (small, of_small)
     numbers, grid = Layout(layout.last, config.lanes).numbers(shape, config.threads, config.patch)
     numbers |= axis_values([(*axis_numbers(each, config.compute)[:8], *reciprocal(each.dilation)) for each in along])
     numbers |= {"channels": shape[1] if layout.last else 1, "plane_step": inputs if in_tensor else 0}
@@ -101,5 +104,33 @@ def _patched(
         group,
         in_tensor,
         windows.kernel[0] == windows.inputs[0] == windows.outputs[0] == 1,
+        config.native_bfloat16,
+    )
+
+
+def _forward(config: MaxPoolConfig, windows: PoolWindows, tensors: Mapping[str, Tensor]) -> ForwardConfig | None:
+    """The config of a pool of small windows in one or two dimensions; None of others."""
+    axes = tuple(zip(windows.kernel[1:], windows.strides[1:], windows.begins[1:], strict=True))
+    flat = windows.kernel[0] == windows.inputs[0] == windows.outputs[0] == 1
+    if not flat or config.dilated or max(windows.kernel) > 1 + _MOST_REACH or windows.strides[2] > 2:
+        return None
+    outputs = 1 if config.last else 4
+    group = outputs * windows.strides[2]
+    aligned = all(
+        each.alignment >= min(16, (group if name == "X" else outputs) * each.dtype.itemsize)
+        for name, each in tensors.items()
+    )
+    group = group if aligned and not config.last and windows.inputs[2] % group == 0 else 0
+    lanes = config.lanes if config.last else outputs if aligned and windows.outputs[2] % outputs == 0 else 1
+    return ForwardConfig(
+        config.data,
+        config.last,
+        lanes,
+        config.local,
+        axes,
+        outputs,
+        group,
+        config.values,
+        config.indices,
         config.native_bfloat16,
     )
