@@ -15,18 +15,23 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.separable.config import Kind
 
-__all__ = ["weights"]
+__all__ = ["share_of", "weights"]
 
 
 def weights(kind: Kind, compute: str) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """first(x, a), last(x, a) and weight(x, o, a)."""
     match kind.name:
         case "windows":
-            return _windows(kind, compute)
+            return _windows(kind, compute)[:3]
         case "adaptive":
             return _adaptive(compute)
         case _:
             return (*_range(2 if kind.name == "cubic" else 1), _resampling(kind, compute))
+
+
+def share_of(kind: Kind, compute: str) -> Callable[..., Any]:
+    """share(o, a): what each element of an averaged window has of it."""
+    return _windows(kind, compute)[3]
 
 
 def _windows(kind: Kind, compute: str) -> tuple[Callable[..., Any], ...]:
@@ -49,12 +54,9 @@ def _windows(kind: Kind, compute: str) -> tuple[Callable[..., Any], ...]:
         return distance
 
     @device_function
-    def weight(x: int, o: int, a: Any) -> Any:
+    def share(o: int, a: Any) -> Any:
+        """Of each element of a window; 0 where it has none."""
         begin = int32(o * int32(a[3]) - int32(a[7]))
-        t = int32(x - begin)
-        inside = t >= 0 and t <= int32((int32(a[2]) - 1) * int32(a[6]))
-        if DILATED and inside:
-            inside = int32(i.quotient(t, int32(a[6])) * int32(a[6])) == t
         count = int32(a[9])
         if count == 0:
             if int32(a[8]) >= 0:
@@ -63,11 +65,22 @@ def _windows(kind: Kind, compute: str) -> tuple[Callable[..., Any], ...]:
                 count = int32(min(int32(a[2]), taps(int32(max(int32(a[0]) - begin, 0)), a)))
                 count = int32(count - taps(int32(max(-begin, 0)), a))
         result = FLOAT(0)
-        if inside:
+        if count != 0:
             result = FLOAT(1) / FLOAT(count)
         return result
 
-    return first, last, weight
+    @device_function
+    def weight(x: int, o: int, a: Any) -> Any:
+        t = int32(x - int32(o * int32(a[3]) - int32(a[7])))
+        inside = t >= 0 and t <= int32((int32(a[2]) - 1) * int32(a[6]))
+        if DILATED and inside:
+            inside = int32(i.quotient(t, int32(a[6])) * int32(a[6])) == t
+        result = FLOAT(0)
+        if inside:
+            result = share(o, a)
+        return result
+
+    return first, last, weight, share
 
 
 def _adaptive(compute: str) -> tuple[Callable[..., Any], ...]:

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gradkern.cuda.device_code.columns import ByElementType
+from gradkern.kernels.separable.config import Kind
 
-__all__ = ["ForwardConfig", "MaxPoolConfig", "PatchConfig", "Reach"]
+__all__ = ["MOST_REACH", "ForwardConfig", "MaxPoolConfig", "PatchConfig", "Reach"]
+
+
+MOST_REACH = 4
+"""Elements from the first of a window to the last that are compiled in, at most: code grows with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class PatchConfig(ByElementType):
     group: windows along a line that one access has, where channels are first; 0: one by one
     in_tensor: indices count the elements of all planes
     flat: the first axis has one element, which stays
+    average: of an average pool, in place of a max pool
     """
 
     data: str
@@ -88,13 +94,20 @@ class PatchConfig(ByElementType):
     group: int
     in_tensor: bool
     flat: bool
+    average: bool
     native_bfloat16: bool = True
     threads: int = 256
 
     @property
     def name(self) -> str:
         kind, size = ("local" if self.local else "index"), "x".join(str(kernel) for kernel, *_ in self.windows)
+        kind = "average" if self.average else kind
         return f"{'channels' if self.last else 'columns'}_{kind}_{self.lanes}_of_{size}"
+
+    @property
+    def kind(self) -> Kind:
+        """Of the last two axes."""
+        return Kind("windows", dilated=any(dilation != 1 for _, _, dilation, _ in self.windows))
 
     @property
     def channels(self) -> int:
@@ -119,6 +132,10 @@ class PatchConfig(ByElementType):
                         of_plane = sums if self.in_tensor else position
                         found.append((sums, value, value, tap1 * columns.kernel + tap2 if self.local else of_plane))
         return tuple(found)
+
+    def averages(self, row: int) -> tuple[tuple[int, int, int], ...]:
+        """The same for multiply_adds: sums, dY and the windows' shares."""
+        return tuple((sums, value, value // self.channels) for sums, value, *_ in self.table(row))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import Windows, reach
 from gradkern.kernels.separable.config import SPATIAL_ARGUMENTS, axis_numbers, axis_values
 from gradkern.kernels.separable.layout import Layout
-from gradkern.ops.pooling.cuda.config import ForwardConfig, MaxPoolConfig, PatchConfig
+from gradkern.ops.pooling.cuda.config import MOST_REACH, ForwardConfig, MaxPoolConfig, PatchConfig
 from gradkern.ops.pooling.windows import PoolWindows
 
 __all__ = ["plan"]
 
-_MOST_REACH = 4  # of a window that is compiled in: code grows with its elements
 _PLACES = {"dY": "first", "X": "first", "Indices": "second", "dX": "third", "Y": "third"}
 
 
@@ -84,7 +83,7 @@ def _patched(
     """The config of a pool of small windows that touch or overlap; None of others."""
     numbers = windows.kernel, windows.strides, windows.dilations, windows.begins
     axes = tuple(zip(*(each[1:] for each in numbers), strict=True))
-    if any(stride > 2 or (kernel - 1) * dilation > _MOST_REACH for kernel, stride, dilation, _ in axes):
+    if any(stride > 2 or (kernel - 1) * dilation > MOST_REACH for kernel, stride, dilation, _ in axes):
         return None
     # of channels that are last: as many as one access has indices of, or threads would not read side by side
     lanes = config.lanes if config.local or not config.last else min(2, config.lanes)
@@ -104,6 +103,7 @@ def _patched(
         group,
         in_tensor,
         windows.kernel[0] == windows.inputs[0] == windows.outputs[0] == 1,
+        False,
         config.native_bfloat16,
     )
 
@@ -112,7 +112,7 @@ def _forward(config: MaxPoolConfig, windows: PoolWindows, tensors: Mapping[str, 
     """The config of a pool of small windows in one or two dimensions; None of others."""
     axes = tuple(zip(windows.kernel[1:], windows.strides[1:], windows.begins[1:], strict=True))
     flat = windows.kernel[0] == windows.inputs[0] == windows.outputs[0] == 1
-    if not flat or config.dilated or max(windows.kernel) > 1 + _MOST_REACH or windows.strides[2] > 2:
+    if not flat or config.dilated or max(windows.kernel) > 1 + MOST_REACH or windows.strides[2] > 2:
         return None
     outputs = 1 if config.last else 4
     group = outputs * windows.strides[2]

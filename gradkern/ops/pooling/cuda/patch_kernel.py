@@ -1,5 +1,5 @@
-"""The gradient of max pooling with the windows' sizes compiled in. A thread has a patch of dX: it loads each window
-that reaches the patch once, and a comparison for each of its elements in the patch is all that is left to do.
+"""The gradient of pooling with the windows' sizes compiled in. A thread has a patch of dX: it loads each window that
+reaches the patch once, and a comparison, or a product, for each of its elements in the patch is all that is left to do.
 
 An index is compared modulo 2^32: planes have fewer elements, and what no forward pass makes is no address here.
 """
@@ -17,7 +17,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.separable.config import Kind
 from gradkern.kernels.separable.positions import items, spatial_kernel
-from gradkern.kernels.separable.weights import weights
+from gradkern.kernels.separable.weights import share_of, weights
 from gradkern.ops.pooling.cuda.config import MaxPoolConfig, PatchConfig
 
 __all__ = ["build", "tap_of", "window_loader"]
@@ -44,7 +44,7 @@ def window_loader(config: MaxPoolConfig | PatchConfig, count: int) -> Callable[.
     """load(d, found, n, address, index_address, present): `count` elements of dY side by side, into d[n:], and of their
     indices the lower 32 bits, into found[n:]. Zeros where not present.
     """
-    COUNT, LOCAL = count, config.local
+    COUNT, LOCAL, INDEXED = count, config.local, not (isinstance(config, PatchConfig) and config.average)
     SIZE, INDICES = COUNT * ITEMSIZE[config.data], COUNT * (1 if LOCAL else 8)
     PIECE, PIECES = min(16, SIZE), max(1, SIZE // 16)
     INDEX_PIECE, INDEX_PIECES = (4 if INDICES == 8 and not LOCAL else min(16, INDICES)), max(1, INDICES // 16)
@@ -61,9 +61,10 @@ def window_loader(config: MaxPoolConfig | PatchConfig, count: int) -> Callable[.
         unpack(values, words, int32(0))
         for e in range(COUNT):
             d[n + e] = values[e]
-        for p in range(INDEX_PIECES):
-            load_index(words, int32(p * 4), index_address + p * 16, present)
-        for e in range(COUNT):
+        if INDEXED:
+            for p in range(INDEX_PIECES):
+                load_index(words, int32(p * 4), index_address + p * 16, present)
+        for e in range(COUNT if INDEXED else 0):
             if LOCAL:
                 found[n + e] = i.byte(words[e // 4], int32(e % 4))
             else:
@@ -83,7 +84,10 @@ def build(config: PatchConfig) -> Callable[..., None]:
     TAPS, PLANES = rows.kernel * columns.kernel, (CHANNELS if config.in_tensor else 1)
     WANTED = TAPS if LOCAL else ROWS * COLUMNS * PLANES
     own = items(config.threads, config.lanes, LAST, config.patch)
-    first, last, _ = weights(Kind("windows"), config.compute)
+    AVERAGE = config.average
+    # the first axis is any, the others are compiled in
+    first, last, weight = weights(Kind("windows", dilated=True), config.compute)
+    share = share_of(config.kind, config.compute)
     tap, add, store = tap_of(True), _adder(config, 0), i.storer("global", config.data, STORED, config.native_bfloat16)
 
     @device_function
@@ -94,11 +98,11 @@ def build(config: PatchConfig) -> Callable[..., None]:
         if image < numbers[5] and x1 < b[0]:
             sums, wanted = cuda.local.array(HELD, FLOAT), cuda.local.array(WANTED, int32)
             d, found = cuda.local.array(COUNT2 * CHANNELS, FLOAT), cuda.local.array(COUNT2 * CHANNELS, int32)
-            out = cuda.local.array(STORED, FLOAT)
+            out, shares = cuda.local.array(STORED, FLOAT), cuda.local.array(COUNT2, FLOAT)
             for e in range(HELD):
                 sums[e] = FLOAT(0)
             place = int32(int32(x0 * int32(b[0]) + x1) * int32(c[0]) + x2)
-            if not LOCAL:
+            if not LOCAL and not AVERAGE:
                 # the number of the first channel, counted in elements of planes: what its indices begin at
                 base = int32(int32((image * channels + channel) * plane_step) + place)
                 for e1 in range(ROWS):
@@ -113,16 +117,22 @@ def build(config: PatchConfig) -> Callable[..., None]:
             first0, last0 = int32(0), int32(0)
             if not FLAT:
                 first0, last0 = first(x0, a), last(x0, a)
+            if AVERAGE:
+                for w in range(COUNT2):
+                    shares[w] = share(int32(o2 + w), c)
             for o0 in range(first0, last0 + 1):
-                tap0 = int32(0)
-                if not FLAT:
+                tap0, share0 = int32(0), FLOAT(1)
+                if AVERAGE:
+                    share0 = weight(x0, int32(o0), a)
+                elif not FLAT:
                     tap0 = tap(x0, int32(o0), a)
-                if LOCAL:
+                if LOCAL and not AVERAGE:
                     for e in range(WANTED):
                         wanted[e] = int32(int32(tap0 * TAPS) + e)
                 o = int32(int32(int32(o0 * int32(b[1]) + o1) * int32(c[1])) + o2)
-                if tap0 >= 0:
-                    add(sums, d, found, wanted, dY + start * ITEM, indices + start * INDEX, o, o1, o2, step, b, c)
+                if tap0 >= 0 and share0 != FLOAT(0):
+                    of_index = indices + start * INDEX
+                    add(sums, d, found, wanted, shares, share0, dY + start * ITEM, of_index, o, o1, o2, step, b, c)
             to = dX + (image * a[0] * b[0] * c[0] * channels + channel) * ITEM
             for e1 in range(ROWS):
                 if x1 + e1 < b[0]:
@@ -148,15 +158,18 @@ def _adder(config: PatchConfig, row: int) -> Callable[..., None]:
     LEAD = -FIRST2 if GROUP else columns.count
     BEHIND = columns.count - LEAD - GROUP
     load, load_group = window_loader(config, CHANNELS), window_loader(config, max(1, GROUP))
-    add = i.adds_where_equal(config.table(row), config.compute)
+    add, add_products = i.adds_where_equal(config.table(row), config.compute), i.multiply_adds(config.averages(row))
+    AVERAGE, COUNT2, FLOAT = config.average, columns.count, (float64 if config.compute == "float64" else float32)
+    share = share_of(config.kind, config.compute)
     others = _adder(config, row + 1) if row + 1 < COUNT1 else _nothing
 
     @device_function
     def add_line(
-        sums: Any, d: Any, found: Any, wanted: Any, at: int, at_index: int, o: int, o1: int, o2: int, step: int,
-        b: Any, c: Any,
+        sums: Any, d: Any, found: Any, wanted: Any, shares: Any, share0: Any, at: int, at_index: int, o: int, o1: int,
+        o2: int, step: int, b: Any, c: Any,
     ) -> None:  # fmt: skip
         """o1, o2: of the first window, o: its place in the image; at, at_index: of the image."""
+        products = cuda.local.array(COUNT2, FLOAT)
         inside = (ROW + FIRST1 >= 0 or o1 + ROW >= 0) and o1 + ROW < int32(b[1])
         first = int32(o + int32(ROW * int32(c[1])))
         of_data = i.row_address(at, first, int32(step * ITEM))
@@ -171,15 +184,21 @@ def _adder(config: PatchConfig, row: int) -> Callable[..., None]:
             w = n + LEAD + GROUP
             present = inside and o2 + w < int32(c[1])
             load(d, found, int32(w * CHANNELS), of_data + w * step * ITEM, of_index + w * step * INDEX, present)
-        add(sums, d, found, wanted)
-        others(sums, d, found, wanted, at, at_index, o, o1, o2, step, b, c)
+        if AVERAGE:
+            row_share = share0 * share(int32(o1 + ROW), b)
+            for w in range(COUNT2):
+                products[w] = row_share * shares[w]
+            add_products(sums, d, products)
+        else:
+            add(sums, d, found, wanted)
+        others(sums, d, found, wanted, shares, share0, at, at_index, o, o1, o2, step, b, c)
 
     return add_line
 
 
 @device_function
 def _nothing(
-    sums: Any, d: Any, found: Any, wanted: Any, at: int, at_index: int, o: int, o1: int, o2: int, step: int,
-    b: Any, c: Any,
+    sums: Any, d: Any, found: Any, wanted: Any, shares: Any, share0: Any, at: int, at_index: int, o: int, o1: int,
+    o2: int, step: int, b: Any, c: Any,
 ) -> None:  # fmt: skip
     pass
