@@ -5,15 +5,15 @@ from __future__ import annotations
 from math import prod
 
 from gradkern.call import Call
-from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
-from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
+from gradkern.cuda.launch import LaunchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import Windows, reach, simplified
-from gradkern.kernels.separable.config import SPATIAL_ARGUMENTS, axis_numbers, axis_values, identity
+from gradkern.kernels.separable.config import axis_numbers, axis_values, identity
 from gradkern.kernels.separable.layout import Layout
 from gradkern.kernels.separable.plan import separable_plan
 from gradkern.ops.pooling.average_maps import axis_maps
 from gradkern.ops.pooling.cuda.config import MOST_REACH, PatchConfig
+from gradkern.ops.pooling.cuda.max import launched
 
 __all__ = ["plan"]
 
@@ -57,15 +57,4 @@ def _patches(call: Call, windows: list[Windows]) -> LaunchPlan:
     numbers, grid = layout.numbers(dX.shape, config.threads, config.patch)
     numbers |= {"channels": dX.shape[1] if layout.last else 1}
     numbers |= axis_values([axis_numbers(each, config.compute) for each in windows])
-    words = operator_words(call.operator)
-    kernel = kernel_of(
-        device,
-        "gradkern.ops.pooling.cuda.patch_kernel:build",
-        config,
-        name=kernel_name(words, config.data, config.name),
-        arguments=len(SPATIAL_ARGUMENTS),
-        threads=config.threads,
-    )
-    given = [{"dY": "first", "dX": "third"}.get(name, "second") for name in (*call.inputs, *call.outputs)]
-    launch = Launch(kernel, grid, config.threads, *named(SPATIAL_ARGUMENTS, numbers, given))
-    return LaunchPlan(f"{words}_{config.name}", launch)
+    return launched(call, "patch_kernel", config, numbers, grid)

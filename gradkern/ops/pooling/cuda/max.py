@@ -16,9 +16,9 @@ from gradkern.kernels.separable.layout import Layout
 from gradkern.ops.pooling.cuda.config import MOST_REACH, ForwardConfig, MaxPoolConfig, PatchConfig
 from gradkern.ops.pooling.windows import PoolWindows
 
-__all__ = ["plan"]
+__all__ = ["launched", "plan"]
 
-_PLACES = {"dY": "first", "X": "first", "Indices": "second", "dX": "third", "Y": "third"}
+_PLACES = {"dY": "first", "X": "first", "dX": "third", "Y": "third"}
 
 
 def plan(call: Call) -> LaunchPlan | EmptyPlan:
@@ -63,16 +63,23 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     numbers, grid = Layout(layout.last, config.lanes).numbers(shape, config.threads, config.patch)
     numbers |= axis_values([(*axis_numbers(each, config.compute)[:8], *reciprocal(each.dilation)) for each in along])
     numbers |= {"channels": shape[1] if layout.last else 1, "plane_step": inputs if in_tensor else 0}
+    return launched(call, builder, config, numbers, grid)
+
+
+def launched(
+    call: Call, builder: str, config: MaxPoolConfig | PatchConfig | ForwardConfig, numbers: Mapping[str, int], grid: int
+) -> LaunchPlan:
+    """The launch of a kernel of SPATIAL_ARGUMENTS, by the module of its builder."""
     words = operator_words(call.operator)
     kernel = kernel_of(
-        device,
+        device_of(call),
         f"gradkern.ops.pooling.cuda.{builder}:build",
         config,
         name=kernel_name(words, config.data, config.name),
         arguments=len(SPATIAL_ARGUMENTS),
         threads=config.threads,
     )
-    given = [_PLACES[name] for name in tensors]
+    given = [_PLACES.get(name, "second") for name in (*call.inputs, *call.outputs)]
     launch = Launch(kernel, grid, config.threads, *named(SPATIAL_ARGUMENTS, numbers, given))
     return LaunchPlan(f"{words}_{config.name}", launch)
 
