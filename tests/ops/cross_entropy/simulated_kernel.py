@@ -122,6 +122,12 @@ def test_every_type_and_layout(shape: tuple[int, ...], dtype: str) -> None:
     check(problem(shape, dtype))
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 1025), (1, 17, 520)])
+def test_few_classes_along_a_long_axis(shape: tuple[int, ...]) -> None:
+    """One or two threads have a row; the last block has vectors of the axis and others beyond it."""
+    check(problem(shape, b), names=("loss", "dX", "row_loss"), in_place=("X", "dX"))
+
+
 @pytest.mark.parametrize("columns", [2056, 9003])
 def test_rows_of_a_block_and_of_a_cluster(columns: int) -> None:
     check(problem((3, columns), b))
