@@ -67,8 +67,8 @@ def test_rows_of_seven_blocks_leave_two_slots(gradient: str) -> None:
 
 @EACH
 def test_runs_of_rows_that_begin_within_an_image_and_blocks_that_take_several(gradient: str) -> None:
-    check(same(gradient, 3, 2, 24, (9, 60), b), chunks=3, grid=2)
-    check(same(gradient, 7, 1, 16, (13, 100), b), chunks=2)
+    check(same(gradient, 3, 2, 16, (9, 60), b), chunks=3, grid=2)
+    check(same(gradient, 7, 1, 8, (13, 100), b), chunks=2)
 
 
 @EACH
