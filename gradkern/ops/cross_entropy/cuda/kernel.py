@@ -261,7 +261,7 @@ def _backward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArit
     LABELS, BIAS = bool(loss.labels), len(types.inputs) - 1 if loss.biased else 0
     LOG2_E, ZERO, ONE, NEAR = _constants(types, 1 / math.log(2), 0, 1, -_NEAR_ZERO)
     HALF, THIRD, QUARTER, FIFTH, SIXTH = _constants(types, *(1 / n for n in range(2, 7)))
-    is_label, apart = _labels(config)
+    is_label, _ = _labels(config)
 
     @device_function
     def less_one(p: Any, log: Any) -> Any:
@@ -273,21 +273,17 @@ def _backward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArit
         )
         return series if log > NEAR else p - ONE
 
-    def element(labels: bool) -> Callable[..., None]:
-        @device_function
-        def compute(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
-            share = i.exp2_approximate(x[0] * LOG2_E) if APPROXIMATE else math.exp(x[0])
-            if labels:
-                share = less_one(share, x[0]) if is_label(column, r) else share
-            elif not LABELS:
-                share -= x[1]
-            slope = r[1] * share
-            slope = ZERO if r[1] == 0 else slope
-            if BIAS > 0:
-                slope += x[BIAS]
-            y[0] = slope
+    @device_function
+    def compute(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+        share = i.exp2_approximate(x[0] * LOG2_E) if APPROXIMATE else math.exp(x[0])
+        if LABELS:
+            share = less_one(share, x[0]) if is_label(column, r) else share
+        else:
+            share -= x[1]
+        slope = r[1] * share
+        slope = ZERO if r[1] == 0 else slope
+        if BIAS > 0:
+            slope += x[BIAS]
+        y[0] = slope
 
-        return compute
-
-    arithmetic = RowArithmetic((), element(LABELS), scalars=_scalars(types, loss, False), values=4)
-    return replace(arithmetic, apart=apart, plain=element(False)) if LABELS else arithmetic
+    return RowArithmetic((), compute, scalars=_scalars(types, loss, False), values=4)
