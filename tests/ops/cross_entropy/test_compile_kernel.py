@@ -40,10 +40,6 @@ KINDS: list[Kind] = [
 ]  # fmt: skip
 
 
-ROLLED: Kind = ("SoftmaxCrossEntropyLossGrad", f, (8192, 128256), ())
-"""On the newest architectures it is slower than it need be."""
-
-
 def call_of(operator: str, dtype: str, shape: tuple[int, ...], options: tuple[tuple[str, Any], ...]) -> Call:
     def tensor(kind: str, sizes: tuple[int, ...]) -> Tensor:
         return Tensor(np.dtype(kind), sizes, c_strides(sizes, np.dtype(kind).itemsize), 16)
@@ -83,9 +79,7 @@ def call_of(operator: str, dtype: str, shape: tuple[int, ...], options: tuple[tu
         covered=2,
     ),
 )
-def test_no_register_is_spilled(kind: Kind, capability: tuple[int, int], request: pytest.FixtureRequest) -> None:
-    if kind == ROLLED and capability >= (10, 0):
-        request.applymarker(pytest.mark.xfail(reason="NVVM leaves a loop over a thread's vectors rolled: local memory"))
+def test_no_register_is_spilled(kind: Kind, capability: tuple[int, int]) -> None:
     with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
         plan(call_of(*kind))
     assert device.specs
