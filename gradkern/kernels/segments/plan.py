@@ -28,7 +28,7 @@ from gradkern.kernels.segments.config import (
 __all__ = ["Keys", "segments_plan"]
 
 _MOST_BLOCKS = 128  # of a pass of the sort: each block reads the counts of all
-_SORT = "gradkern.kernels.segments.sort:"
+_SORT, _SUMS = "gradkern.kernels.segments.sort:", "gradkern.kernels.segments.kernel:"
 _VECTOR = 16  # bytes of a store, at most
 _MOST_COUNT = 1 << 30
 _WIDE = 512  # bytes of a row: narrower ones are all set to zero first, beside the sort
@@ -175,12 +175,11 @@ class _Launches:
         keys, positions = self._sorted
         given = {"keys": keys, "positions": positions, "source": source, "target": target}
         given |= {"heads": "heads", "tails": "tails"}
-        steps = [("sums", config, item_blocks + zero_blocks)]
+        steps = [("sums", f"{_SUMS}build_sums", config, item_blocks + zero_blocks)]
         if pieces > 1:
-            steps.append(("parts", of_parts, arrays * pieces * of_parts.blocks(columns)))
-        for what, each, grid in steps:
+            steps.append(("parts", f"{_SUMS}build_parts", of_parts, arrays * pieces * of_parts.blocks(columns)))
+        for what, builder, each, grid in steps:
             numbers["column_blocks"] = each.blocks(columns)
-            builder = f"gradkern.kernels.segments.kernel:build_{what}"
             self._add([what, types.data], builder, each, [types], grid, SUMS_ARGUMENTS, numbers, given)
         return config.name
 

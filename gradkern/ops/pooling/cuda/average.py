@@ -13,7 +13,7 @@ from gradkern.kernels.separable.layout import Layout
 from gradkern.kernels.separable.plan import separable_plan
 from gradkern.ops.pooling.average_maps import axis_maps
 from gradkern.ops.pooling.cuda.config import MOST_REACH, PatchConfig
-from gradkern.ops.pooling.cuda.max import launched
+from gradkern.ops.pooling.cuda.max import PATCHES, launched
 
 __all__ = ["plan"]
 
@@ -57,4 +57,4 @@ def _patches(call: Call, windows: list[Windows]) -> LaunchPlan:
     numbers, grid = layout.numbers(dX.shape, config.threads, config.patch)
     numbers |= {"channels": dX.shape[1] if layout.last else 1}
     numbers |= axis_values([axis_numbers(each, config.compute) for each in windows])
-    return launched(call, "patch_kernel", config, numbers, grid)
+    return launched(call, PATCHES, config, numbers, grid)

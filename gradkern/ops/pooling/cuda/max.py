@@ -16,8 +16,9 @@ from gradkern.kernels.separable.layout import Layout
 from gradkern.ops.pooling.cuda.config import MOST_REACH, ForwardConfig, MaxPoolConfig, PatchConfig
 from gradkern.ops.pooling.windows import PoolWindows
 
-__all__ = ["launched", "plan"]
+__all__ = ["PATCHES", "launched", "plan"]
 
+PATCHES = "gradkern.ops.pooling.cuda.patch_kernel:build"
 _PLACES = {"dY": "first", "X": "first", "dX": "third", "Y": "third"}
 
 
@@ -56,10 +57,11 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
         device.capability >= (8, 0),
     )
     if gradient:
-        small, of_small = _patched(config, windows, in_tensor, tensors), "patch_kernel"
+        small, of_small = _patched(config, windows, in_tensor, tensors), PATCHES
     else:
-        small, of_small = _forward(config, windows, tensors), "forward_kernel"
-    config, builder = (config, "max_kernel") if small is None else (small, of_small)
+        small, of_small = _forward(config, windows, tensors), "gradkern.ops.pooling.cuda.forward_kernel:build"
+    any_windows = config, "gradkern.ops.pooling.cuda.max_kernel:build"
+    config, builder = any_windows if small is None else (small, of_small)
     numbers, grid = Layout(layout.last, config.lanes).numbers(shape, config.threads, config.patch)
     numbers |= axis_values([(*axis_numbers(each, config.compute)[:8], *reciprocal(each.dilation)) for each in along])
     numbers |= {"channels": shape[1] if layout.last else 1, "plane_step": inputs if in_tensor else 0}
@@ -69,11 +71,11 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
 def launched(
     call: Call, builder: str, config: MaxPoolConfig | PatchConfig | ForwardConfig, numbers: Mapping[str, int], grid: int
 ) -> LaunchPlan:
-    """The launch of a kernel of SPATIAL_ARGUMENTS, by the module of its builder."""
+    """The launch of a kernel of SPATIAL_ARGUMENTS."""
     words = operator_words(call.operator)
     kernel = kernel_of(
         device_of(call),
-        f"gradkern.ops.pooling.cuda.{builder}:build",
+        builder,
         config,
         name=kernel_name(words, config.data, config.name),
         arguments=len(SPATIAL_ARGUMENTS),
