@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from gradkern.cuda.recording import Recording
@@ -22,29 +22,39 @@ _IN_PACK = ("ids", "pointers", "workspace")
 class Plan:
     """A finished plan. `numbers` are the graph's tensors in the order of their addresses in a call."""
 
+    _guard: AbstractContextManager[object]  # once it is recorded
+
     def __init__(self, made: Descriptor, device: Descriptor, index: int, numbers: tuple[int, ...]) -> None:
         """`made` is a configuration; `device` describes the device with this index. Raises CudnnError."""
         self._plan = Descriptor("plan", engine_config=made, device=device)
         self.function, self._index, self._numbers = self._plan.pointer, index, numbers
-        self._execute = library().cudnnBackendExecute
-        self._guard: AbstractContextManager[object] = nullcontext()  # not all engines' plans are safe in two threads
+        self._execute: Any = library().cudnnBackendExecute
         self._new_pack = _maker_of_packs(numbers)
         self._packs: dict[tuple[tuple[int, ...], int], _Pack] = {}
         self.workspace: int = self._plan.number("workspace_size")
 
     def __call__(self, addresses: tuple[int, ...], workspace: int, stream: int) -> None:
         """Enqueue on a stream. The device's context must be current."""
-        if isinstance(stream, Recording):
-            stream.add(self, (*addresses, workspace))
-            stream.cudnn.append(self)
-            self._guard = stream.guard()
-            return
         key = addresses, workspace
-        pack = self._packs.get(key) or self._pack(key)
-        with self._guard:
-            status = self._execute(handle(self._index).on(stream), self.function, pack.pointer)
+        pack = self._packs.get(key)
+        if pack is None:
+            if isinstance(stream, Recording):
+                self._record(addresses, workspace, stream)
+                return
+            pack = self._pack(key)
+        status = self._execute(handle(self._index).on(stream), self.function, pack.pointer)
         if status:
             check(status, "executing a plan")
+
+    def _record(self, addresses: tuple[int, ...], workspace: int, recording: Recording) -> None:
+        """From now on others may execute the plan too, and not all engines' plans are safe in two threads."""
+        recording.add(self, (*addresses, workspace))
+        recording.cudnn.append(self)
+        self._guard, self._execute = recording.guard(), self._guarded
+
+    def _guarded(self, *arguments: Any) -> int:
+        with self._guard:
+            return library().cudnnBackendExecute(*arguments)
 
     @property
     def block(self) -> tuple[list[int], list[int], list[int]]:

@@ -608,7 +608,7 @@ def test_the_winners_of_a_convolutions_searches_are_repeated(monkeypatch: pytest
     monkeypatch.setattr(search_plan, "is_current", lambda device: True)
     monkeypatch.setattr(recording, "_cudnn", lambda index: of_device)
     by_cudnn, of_device = Plan.__new__(Plan), Cudnn({})
-    by_cudnn.function, by_cudnn._numbers = 7000, (1, 3, 2)
+    by_cudnn.function, by_cudnn._numbers, by_cudnn._packs = 7000, (1, 3, 2), {}
 
     class Own:
         function, block = 8000, ([0, 0, 5], [1, 0], [1] * 7)

@@ -109,16 +109,10 @@ def word_loader(space: str, size: int) -> Callable[..., Any]:
     For loads in flight while other values are used: they take no more registers than their bytes, and an `unpacker`
     widens them later. `address` must be a multiple of `size`.
     """
-
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
-        for index, word in enumerate(_load_words(builder, space, values[2], 0, size)):
-            whole = builder.zext(word, _WORD) if size == 2 else word
-            builder.store(whole, builder.gep(array, [builder.add(values[1], _WORD(index))]))
-        return context.get_dummy_value()
+    lower, kind = _into_words(space, size), types.int32 if space.startswith("shared") else types.int64
 
     def declare(_typing: Any, words: Any, first: Any, address: Any) -> Any:
-        return types.void(words, types.int32, types.int32 if space.startswith("shared") else types.int64), lower
+        return types.void(words, types.int32, kind), lower
 
     return intrinsic(declare)
 
@@ -128,20 +122,27 @@ def masked_word_loader(space: str, size: int) -> Callable[..., Any]:
     """A device function load(words, first, address, present): the same, or zeros, and no access, where `present` is
     False. There is no branch, so that the loads of many places are in flight together.
     """
-
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
-        present = builder.zext(values[3], _WORD) if values[3].type.width < 32 else values[3]
-        for index, word in enumerate(_load_words(builder, space, values[2], 0, size, present)):
-            whole = builder.zext(word, _WORD) if size == 2 else word
-            builder.store(whole, builder.gep(array, [builder.add(values[1], _WORD(index))]))
-        return context.get_dummy_value()
+    lower, kind = _into_words(space, size), types.int32 if space.startswith("shared") else types.int64
 
     def declare(_typing: Any, words: Any, first: Any, address: Any, present: Any) -> Any:
-        kind = types.int32 if space.startswith("shared") else types.int64
         return types.void(words, types.int32, kind, types.boolean), lower
 
     return intrinsic(declare)
+
+
+def _into_words(space: str, size: int) -> Callable[..., Any]:
+    """How both are lowered."""
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        words, first, address, *more = values
+        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, words).data
+        present = [builder.zext(each, _WORD) if each.type.width < 32 else each for each in more]
+        for index, word in enumerate(_load_words(builder, space, address, 0, size, *present)):
+            whole = builder.zext(word, _WORD) if size == 2 else word
+            builder.store(whole, builder.gep(array, [builder.add(first, _WORD(index))]))
+        return context.get_dummy_value()
+
+    return lower
 
 
 @cache

@@ -74,6 +74,21 @@ def _counting(config: SortConfig) -> Callable[[int, Any], None]:
     return add
 
 
+def _resetting(config: SortConfig) -> Callable[[int, int], None]:
+    """A device function reset(counters, lane): sets a warp's counters to zero."""
+    DIGITS = config.digits
+
+    @device_function
+    def reset(counters: int, lane: int) -> None:
+        digit = lane
+        while digit < DIGITS + 1:
+            i.store_word(counters + digit * 4, int32(0))
+            digit = int32(digit + 32)
+        i.warp_barrier()
+
+    return reset
+
+
 def _clearing(config: SortConfig) -> Callable[..., None]:
     """A device function clear(target, first, last, block): sets a block's part of these bytes to zero. They are pairs;
     those behind the last whole vector are stored one by one.
@@ -107,7 +122,7 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
     """
     FIRST, DIGITS, THREADS, STEPS, WARPS = key is not None, config.digits, config.threads, config.steps, config.warps
     WARPS_SHIFT, OVERLAP, CLEARS = WARPS.bit_length() - 1, config.overlap, config.clears > 0
-    clear = _clearing(config) if CLEARS else None
+    reset, clear = _resetting(config), _clearing(config) if CLEARS else None
     COUNTERS, MASK = 4 * (DIGITS + 1), int64(DIGITS - 1)
     load_key, store_key, add = key_loader(long), key_storer(long), _counting(config)
     store_count = i.word_storer("global", 4)
@@ -131,11 +146,7 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
         warp, lane = thread >> 5, thread & 31
         shared, count = i.shared_memory(), int32(count)
         counters = shared + warp * COUNTERS
-        digit = lane
-        while digit < DIGITS + 1:
-            i.store_word(counters + digit * 4, int32(0))
-            digit = int32(digit + 32)
-        i.warp_barrier()
+        reset(counters, lane)
         if OVERLAP:
             i.wait_for_launch_before()
         digits, found = cuda.local.array(STEPS, int32), cuda.local.array(STEPS, int64)
@@ -185,7 +196,7 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
     """
     FIRST, DIGITS, THREADS, STEPS, WARPS = first, config.digits, config.threads, config.steps, config.warps
     WARPS_SHIFT, OVERLAP, CLEARS = WARPS.bit_length() - 1, config.overlap, config.clears > 0
-    clear = _clearing(config) if CLEARS else None
+    reset, clear = _resetting(config), _clearing(config) if CLEARS else None
     COUNTERS, MASK, EACH = 4 * (DIGITS + 1), int64(DIGITS - 1), config.digits // config.threads
     SCAN, ROUNDS = WARPS * COUNTERS, THREADS.bit_length() - 1
     COUNTS, COUNTS_HELD = config.counts, config.counts * EACH
@@ -207,11 +218,7 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
         warp, lane = thread >> 5, thread & 31
         shared, count = i.shared_memory(), int32(count)
         counters = shared + warp * COUNTERS
-        digit = lane
-        while digit < DIGITS + 1:
-            i.store_word(counters + digit * 4, int32(0))
-            digit = int32(digit + 32)
-        i.warp_barrier()
+        reset(counters, lane)
         if OVERLAP:
             i.wait_for_launch_before()
         digits, found = cuda.local.array(STEPS, int32), cuda.local.array(STEPS, int64)
