@@ -9,9 +9,9 @@
 A step is zero_grad, the forward pass under autocast to bfloat16 with float32 parameters, the model's own loss, the
 backward pass and fused AdamW. " @bf16" behind the name of a language model: parameters in bfloat16, no autocast. The
 columns are eager; enable, that is gradkern.torch.enable() and tune(repeats=5); compile, torch.compile of the model;
-gradkern, the same with backend="gradkern" and tune(); and the last two as one CUDA graph of the whole step. Of language
-models, whose logits are among the outputs of the compiled model, "compile loss" and "gradkern loss" compile a function
-that returns the loss alone.
+gradkern, the same with backend="gradkern" and tune(repeats=5); and the last two as one CUDA graph of the whole step. Of
+language models, whose logits are among the outputs of the compiled model, "compile loss" and "gradkern loss" compile a
+function that returns the loss alone.
 
 A row is one process, in which the columns take turns of 8 steps; a time is the median of the turns. The next rows
 compile meanwhile (--jobs), but stand still (SIGSTOP) while a row is tuned, timed and profiled. Gradients are compared

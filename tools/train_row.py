@@ -162,8 +162,7 @@ class TrainingRow:
 
     def _tune(self, column: str) -> None:
         if column == "enable" or column.startswith("gradkern"):
-            repeats = 5 if column == "enable" and not self._tiny else 0
-            gradkern.torch.tune(lambda: self._step(column), repeats=repeats)
+            gradkern.torch.tune(lambda: self._step(column), repeats=0 if self._tiny else 5)
         for _ in range(2):
             self._step(column)
         found = self.result["columns"][column]

@@ -11,6 +11,7 @@ from torch.utils import _pytree  # pyright: ignore[reportMissingImports]
 from gradkern.dispatch import tuning
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.errors import ArgumentError, DeviceError, ProviderError
+from gradkern.torch.compile_backend.choice import in_cuda_graph
 from gradkern.torch.overrides import switch
 
 __all__ = ["Graphed", "graphed"]
@@ -36,7 +37,8 @@ def graphed(step: Callable[..., Any], *, warmup: int = 3, capture_error_mode: st
 
     The graph holds the kernels and scratch memory of gradkern as long as it lives. Models compiled with
     backend="gradkern", and those that `gradkern.torch.enable` serves, are captured alike; leave out
-    mode="reduce-overhead", as it captures graphs of its own.
+    mode="reduce-overhead", as it captures graphs of its own. Where `tune(repeats=...)` has compared a compiled model
+    with Inductor's form of it, that with the faster kernels is captured.
 
     Raises DeviceError where there is no GPU or an input is elsewhere, ArgumentError for inputs unlike the first ones,
     ProviderError where the step cannot be captured.
@@ -162,7 +164,8 @@ class Graphed:
         return results
 
     def _run(self) -> Any:
-        results = self._step(*(self._inputs or ()))
+        with in_cuda_graph():
+            results = self._step(*(self._inputs or ()))
         return _pytree.tree_map_only(Tensor, Tensor.detach, results)
 
     def _capture(self) -> Any:

@@ -44,11 +44,12 @@ class Clock:
         return form
 
 
-def tuned(monkeypatch: pytest.MonkeyPatch, clock: Clock, on_device: float | None = None) -> Choice:
-    graph = Choice(clock.ours, clock.compile_plain)
+def tuned(monkeypatch: pytest.MonkeyPatch, clock: Clock, *on_device: float) -> Choice:
+    """on_device: milliseconds of Inductor's kernels and of gradkern's."""
+    graph, rest = Choice(clock.ours, clock.compile_plain), list(on_device)
     findings.note_graph()
     monkeypatch.setattr(step_comparison, "perf_counter", clock)
-    monkeypatch.setattr(graph_comparison, "_on_device", lambda *_: on_device)
+    monkeypatch.setattr(graph_comparison, "_on_device", lambda _: rest.pop(0) if rest else None)
     assert gradkern.torch.tune(lambda: graph(1), repeats=2) == "ours"
     return graph
 
@@ -73,8 +74,28 @@ def test_gradkerns_graphs_stay_where_they_are_no_slower(monkeypatch: pytest.Monk
 def test_a_cuda_graph_is_recommended_where_the_host_bounds_the_step(
     monkeypatch: pytest.MonkeyPatch, on_device: float, recommended: bool
 ) -> None:
-    tuned(monkeypatch, Clock(plain=0.011), on_device)
+    tuned(monkeypatch, Clock(plain=0.011), on_device, on_device)
     assert ("gradkern.torch.graphed" in str(gradkern.torch.report())) == recommended
+
+
+@pytest.mark.parametrize(
+    ("plain", "on_device", "in_step", "in_graph"),
+    [
+        (0.009, (5.0, 4.0), "plain", "ours"),
+        (0.011, (4.0, 5.0), "ours", "plain"),
+        (0.009, (), "plain", "plain"),
+    ],
+)
+def test_a_cuda_graph_has_the_kernels_that_take_less_time(
+    monkeypatch: pytest.MonkeyPatch, plain: float, on_device: tuple[float, ...], in_step: str, in_graph: str
+) -> None:
+    graph = tuned(monkeypatch, Clock(plain), *on_device)
+    assert graph(1) == in_step
+    with choice.in_cuda_graph():
+        assert graph(1) == in_graph
+    assert graph(1) == in_step
+    captured = {"ours": "gradkern's kernels", "plain": "Inductor's kernels"}[in_graph]
+    assert (f"a CUDA graph, with {captured}" in str(gradkern.torch.report())) == bool(on_device)
 
 
 def test_a_graph_that_is_not_of_the_step_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,9 +180,11 @@ def test_a_step_on_a_gpu_is_compared_and_its_kernels_are_timed() -> None:
 
     gradkern.torch.tune(step, repeats=2)
     (times,) = gradkern.torch.report().steps
-    assert times.on_device is not None
-    assert 0 < times.on_device < 10 * min(times.gradkern, times.inductor)
-    assert {each.plain for each in choice.live() if each.ran} == {times.inductor < times.gradkern}
+    for each in (times.gradkern_on_device, times.inductor_on_device):
+        assert each is not None
+        assert 0 < each < 10 * min(times.gradkern, times.inductor)
+    assert {each.plain for each in choice.live() if each.ran} == {times.is_plain}
+    assert {each.plain_in_graph for each in choice.live() if each.ran} == {times.is_plain_in_graph}
 
 
 def test_graphs_of_open_sizes_have_one_form() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,28 +14,56 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.system import locks
 
-__all__ = ["Choice", "StepTimes", "compared", "copied", "forget_compared", "has_open_sizes", "live", "note"]
+__all__ = [
+    "Choice",
+    "StepTimes",
+    "compared",
+    "copied",
+    "forget_compared",
+    "has_open_sizes",
+    "in_cuda_graph",
+    "live",
+    "note",
+]
 
 _live: weakref.WeakSet[Choice] = weakref.WeakSet()
 _compiling = locks.reentrant_lock()
 
 
+class _State(threading.local):
+    captures = False
+
+
+_state = _State()
+
+
+@contextmanager
+def in_cuda_graph() -> Iterator[None]:
+    """Calls of this thread are, or are about to be, part of a CUDA graph: what they cost the host does not count."""
+    before, _state.captures = _state.captures, True
+    try:
+        yield
+    finally:
+        _state.captures = before
+
+
 class Choice:
     """One compiled graph, in two forms. The plain one is compiled when it is first called, with what it is called with.
 
-    ran    set at every call, for who compares to clear
-    plain  whether calls run Inductor's form
+    ran             set at every call, for who compares to clear
+    plain           whether calls run Inductor's form
+    plain_in_graph  whether those in a CUDA graph do
     """
 
     def __init__(self, ours: Callable[..., Any], compile_plain: Callable[[Sequence[Any]], Callable[..., Any]]) -> None:
         self._ours, self._compile_plain = ours, compile_plain
         self._of_inductor: Callable[..., Any] | None = None
-        self.ran = self.plain = False
+        self.ran = self.plain = self.plain_in_graph = False
         _live.add(self)
 
     def __call__(self, *args: Any) -> Any:
         self.ran = True
-        if not self.plain:
+        if not (self.plain_in_graph if _state.captures else self.plain):
             return self._ours(*args)
         if self._of_inductor is None:
             with _compiling:
@@ -52,20 +82,32 @@ class StepTimes:
 
     gradkern: float
     inductor: float
-    on_device: float | None = None
+    gradkern_on_device: float | None = None
+    inductor_on_device: float | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether steps are shorter with Inductor's graphs."""
+        return self.inductor < self.gradkern
+
+    @property
+    def is_plain_in_graph(self) -> bool:
+        """Whether they are where the host does not count."""
+        ours, inductor = self.gradkern_on_device, self.inductor_on_device
+        return self.is_plain if ours is None or inductor is None else inductor < ours
 
     def __str__(self) -> str:
-        used = "gradkern" if self.gradkern <= self.inductor else "Inductor"
+        used, captured = ("Inductor" if plain else "gradkern" for plain in (self.is_plain, self.is_plain_in_graph))
         text = (
             f"compiled step: {self.gradkern:.2f} ms with gradkern's graphs, {self.inductor:.2f} with Inductor's, so "
             f"{used}'s are used"
         )
-        least = min(self.gradkern, self.inductor)
-        if self.on_device is None or self.on_device > _HOST_BOUND * least:
+        on_device = self.inductor_on_device if self.is_plain_in_graph else self.gradkern_on_device
+        if on_device is None or on_device > _HOST_BOUND * min(self.gradkern, self.inductor):
             return text
         return (
-            f"{text}. Its kernels take {self.on_device:.2f} ms, the host bounds it: a CUDA graph would not, by "
-            'torch.compile(mode="reduce-overhead") or gradkern.torch.graphed'
+            f"{text}. The host bounds it, its kernels take {on_device:.2f} ms: gradkern.torch.graphed makes it a CUDA "
+            f"graph, with {captured}'s kernels"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend import choice
-from gradkern.torch.compile_backend.choice import Choice, StepTimes
+from gradkern.torch.compile_backend.choice import StepTimes
 from gradkern.torch.overrides import ranks
 from gradkern.torch.overrides.step_comparison import times_of
 from gradkern.torch.overrides.timing import synchronize
@@ -25,7 +25,9 @@ def forget_runs() -> None:
 
 
 def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
-    """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are shorter with."""
+    """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are shorter with; in CUDA
+    graphs, as their kernels take less time.
+    """
     graphs = [each for each in choice.live() if each.ran]
     if not ranks.of_first(bool(graphs)):
         return
@@ -36,15 +38,20 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
 
     try:
         times = times_of((_OURS, _INDUCTOR), take, step, repeats)
+        on_device = dict[str, float | None]()
+        for way in (_INDUCTOR, _OURS):
+            take(way)
+            on_device[way] = _on_device(step)
     except BaseException:
         take(_OURS)
         raise
-    ours, inductor = times[_OURS].least, times[_INDUCTOR].least
-    take(_INDUCTOR if inductor < ours else _OURS)
-    choice.note(StepTimes(ours, inductor, _on_device(step, graphs)))
+    found = StepTimes(times[_OURS].least, times[_INDUCTOR].least, on_device[_OURS], on_device[_INDUCTOR])
+    for each in graphs:
+        each.plain, each.plain_in_graph = found.is_plain, found.is_plain_in_graph
+    choice.note(found)
 
 
-def _on_device(step: Callable[[], Any], graphs: list[Choice]) -> float | None:
+def _on_device(step: Callable[[], Any]) -> float | None:
     """Milliseconds that a step's kernels take; None without a GPU."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
