@@ -198,6 +198,35 @@ def test_depthwise_convolutions_are_one_operator_each(monkeypatch: pytest.Monkey
     assert left == {"its padding is no number": 1}
 
 
+class Grouped(nn.Module):
+    """As the positions' embedding of wav2vec 2.0, and what is no convolution along one axis in groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.positions = nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 12, 4, padding=2, groups=4), dim=2)
+        self.image, self.line = nn.Conv2d(12, 12, (1, 3), groups=3), nn.Conv1d(12, 6, 3, stride=2, dilation=2, groups=2)
+        self.dense = nn.Conv1d(12, 12, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.dense(self.positions(x).sin()).unsqueeze(2)
+        return self.line(self.image(y).squeeze(2))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_convolutions_along_one_axis_in_groups_are_one_operator_each(
+    monkeypatch: pytest.MonkeyPatch, autocast: bool
+) -> None:
+    monkeypatch.setattr(depthwise_conv, "_ON_EVERY_DEVICE", True)
+    model, x = Grouped(), images(3, 8, 17)
+    exact = steps(double := copy.deepcopy(model).double(), double, x.double())
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = steps(model, torch.compile(model, backend=rewritten), x)
+    assert taken() == {"grouped conv": 2}
+    for name, each in found.items():
+        assert (each - exact[name]).norm() <= (2e-2 if autocast else 1e-5) * exact[name].norm(), name
+
+
 def test_depthwise_convolutions_under_autocast_have_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depthwise_conv, "_ON_EVERY_DEVICE", True)
     model, x = Depthwise(), images(3, 4, 7, 6).contiguous(memory_format=torch.channels_last)

@@ -11,7 +11,7 @@ Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
     a linear layer, transformers' Conv1D too, and GELU                               linear_gelu.py
     norms there, however a model spells them: found by what they compute             norms.py
     GELU there, spelled out as transformers' GPT-2 does                              gelus.py
-    convolutions with a filter of its own for each channel                           depthwise_conv.py
+    convolutions of single channels, and along one axis in groups                    depthwise_conv.py
     the order in memory between 3-D convolutions of 16 bits                          channels_last_3d.py
     instance norm there, and an activation behind it; elsewhere on request           instance_norm.py
     cross entropy of labels, and a conversion of its logits to float32                cross_entropy.py

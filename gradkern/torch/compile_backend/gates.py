@@ -41,6 +41,7 @@ GATES: Mapping[str, Gate] = MappingProxyType(
         "add + layer_norm": Gate(1 << 20, _LAUNCH),
         "add + rms_norm": Gate(1 << 20, _LAUNCH),
         "depthwise conv": Gate(1 << 20, _LAUNCH),
+        "grouped conv": Gate(1 << 20, _LAUNCH),
         "dW of few channels": Gate(1 << 20, _LAUNCH),
         "instance_norm": Gate(1 << 18, _VOLUMES),
         **{f"instance_norm + {each}": Gate(1 << 18, _VOLUMES) for each in _ACTIVATIONS},

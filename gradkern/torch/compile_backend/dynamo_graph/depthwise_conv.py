@@ -1,4 +1,9 @@
-"""Stage 1: F.conv1d and F.conv2d with a filter of its own for each channel, as one operator in each direction."""
+"""Stage 1: F.conv1d and F.conv2d with a filter of its own for each channel, and F.conv1d in any groups, as one operator
+in each direction.
+
+Of a convolution in groups along one axis PyTorch's cuDNN computes a group at a time: the positions' embedding of
+wav2vec 2.0, of 16 groups and 128 taps, took 35 of a step's 49 ms on an H100.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +21,24 @@ from gradkern.torch.functional.convolutions import is_depthwise
 
 __all__ = ["fuse"]
 
-_NAME = "depthwise conv"
-
 
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
-    """Rewrite what can be; depthwise convolutions that cannot be are reported."""
+    """Rewrite what can be; such convolutions that cannot be are reported."""
     for node in calls(graph, torch.conv1d, torch.conv2d):
         call = arguments(node, "input", "weight", bias=None, stride=1, padding=0, dilation=1, groups=1)
         x, weight, y = value(call["input"]), value(call["weight"]), value(node)
-        if weight is None or not is_depthwise(weight, call["groups"]):
+        if weight is None or type(call["groups"]) is not int or call["groups"] == 1:
             continue
-        fusion.take(_site(node, call, x, weight, y))
+        if is_depthwise(weight, call["groups"]):
+            fusion.take(_site("depthwise conv", node, call, x, weight, y))
+        elif weight.dim() == 3:
+            fusion.take(_site("grouped conv", node, call, x, weight, y))
 
 
-def _site(node: fx.Node, call: dict[str, Any], x: Any, weight: torch.Tensor, y: torch.Tensor | None) -> Site:
+def _site(name: str, node: fx.Node, call: dict[str, Any], x: Any, weight: torch.Tensor, y: torch.Tensor | None) -> Site:
     reason = _reason(y, x, weight, call)
     if reason or y is None:
-        return Site(_NAME, node, x, reason=reason)
+        return Site(name, node, x, reason=reason)
     sizes = [of_each_axis(call[name], weight.dim() - 2) for name in ("stride", "padding", "dilation")]
     tensors = [call[name] for name in ("input", "weight", "bias")]
     values = [None if each is None else each.detach().to(y.dtype) for each in map(value, tensors)]
@@ -40,7 +46,7 @@ def _site(node: fx.Node, call: dict[str, Any], x: Any, weight: torch.Tensor, y: 
     def make(graph: fx.Graph) -> Sequence[fx.Node]:
         return [graph.call_function(DEPTHWISE_CONV, (*[_cast(graph, each, y.dtype) for each in tensors], *sizes))]
 
-    return Site(_NAME, node, x, nodes=(node,), make=make, results={node: DEPTHWISE_CONV(*values, *sizes)})
+    return Site(name, node, x, nodes=(node,), make=make, results={node: DEPTHWISE_CONV(*values, *sizes)})
 
 
 def _reason(y: torch.Tensor | None, x: torch.Tensor | None, weight: torch.Tensor, call: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""torch.ops.gradkern.depthwise_conv: a depthwise convolution with its bias, whose gradients are one operator."""
+"""torch.ops.gradkern.depthwise_conv: a convolution in groups with its bias, whose gradients are one operator."""
 
 from __future__ import annotations
 
@@ -31,18 +31,22 @@ def conv_attributes(groups: int, stride: Sizes, padding: Sizes, dilation: Sizes)
     return ("strides", tuple(stride)), ("pads", pads), ("dilations", tuple(dilation)), ("group", groups)
 
 
+def _groups(x: Tensor, weight: Tensor) -> int:
+    return x.shape[1] // weight.shape[1]
+
+
 def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> OpCall:
-    return OpCall(_CONV, (True,), (x, weight, bias), conv_attributes(weight.shape[0], *sizes))
+    return OpCall(_CONV, (True,), (x, weight, bias), conv_attributes(_groups(x, weight), *sizes))
 
 
 def _fake_forward(x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: Sizes) -> Tensor:
-    return torch.ops.gradkern.Conv(x, weight, bias, **dict(conv_attributes(weight.shape[0], *sizes)))
+    return torch.ops.gradkern.Conv(x, weight, bias, **dict(conv_attributes(_groups(x, weight), *sizes)))
 
 
 def _backward(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, mask: list[bool]
 ) -> OpCall:
-    attributes = conv_attributes(weight.shape[0], stride, padding, dilation)
+    attributes = conv_attributes(_groups(x, weight), stride, padding, dilation)
     return OpCall(CONV_GRAD, tuple(mask), (grad, x, weight), attributes)
 
 
