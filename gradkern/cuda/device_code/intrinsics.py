@@ -10,7 +10,7 @@ Under the CUDA simulator, tests replace this module by tests/helpers/simulated.p
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from numba.cuda.extending import intrinsic
 
 from gradkern.cuda.device_code.columns import reciprocal
 
-_WORD = ir.IntType(32)
+_WORD, _HALF = ir.IntType(32), ir.IntType(16)
 _LLVM = {
     "int32": (ir.IntType(32), "r"),
     "int64": (ir.IntType(64), "l"),
@@ -29,6 +29,52 @@ _LLVM = {
 }
 
 _ITEMSIZE = {"bool": 1, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+
+
+_ANY = None
+"""In the place of an argument's type: an array, or whatever is given."""
+
+
+def _address(space: str) -> Any:
+    return types.int32 if space.startswith("shared") else types.int64
+
+
+def _device_function(emit: Callable[..., Any], *takes: Any, result: Any = types.void, name: str = "") -> Any:
+    """The device function of arguments of these types: emit(builder, *arguments) emits its code and returns its result.
+    Of an array it gets the address of the first element.
+    """
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        given = [
+            cgutils.create_struct_proxy(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+            for kind, value in zip(signature.args, values, strict=True)
+        ]
+        made = emit(builder, *given)
+        return context.get_dummy_value() if result is types.void else made
+
+    def declare(_typing: Any, *given: Any) -> Any:
+        return result(*(own if kind is _ANY else kind for kind, own in zip(takes, given, strict=True))), lower
+
+    names = ["typing", *(f"argument{index}" for index in range(len(takes)))]  # the arity, for Numba
+    parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in names]
+    declare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    declare.__name__ = name or emit.__name__
+    return intrinsic(declare)
+
+
+def _get(builder: Any, array: Any, count: int, first: Any = 0) -> list[Any]:
+    """So many elements of an array."""
+    return [builder.load(_place(builder, array, index, first)) for index in range(count)]
+
+
+def _put(builder: Any, array: Any, elements: Sequence[Any], first: Any = 0) -> None:
+    for index, element in enumerate(elements):
+        builder.store(element, _place(builder, array, index, first))
+
+
+def _place(builder: Any, array: Any, index: int, first: Any = 0) -> Any:
+    """The address of an element; `first` is a number, or one that the code computes."""
+    return builder.gep(array, [_WORD(first + index) if isinstance(first, int) else builder.add(first, _WORD(index))])
 
 
 def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = False) -> Callable[..., Any]:
@@ -40,39 +86,28 @@ def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = 
     returned = _LLVM[result] if result else (ir.VoidType(), "")
     constraints = [f"={returned[1]}"] if result else []
     constraints += [_LLVM[each][1] for each in takes] + ([] if pure else ["~{memory}"])
-    signature = getattr(types, result or "void")(*[getattr(types, each) for each in takes])
 
-    def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+    def emit(builder: Any, *values: Any) -> Any:
         kind = ir.FunctionType(returned[0], [_LLVM[each][0] for each in takes])
         function = ir.InlineAsm(kind, text, ",".join(constraints), not pure)
         # convergent: it must not be moved under another condition, as the set of threads that execute it matters
-        call = builder.call(function, list(values), attrs=() if pure else ("convergent",))
-        return call if result else context.get_dummy_value()
+        return builder.call(function, list(values), attrs=() if pure else ("convergent",))
 
-    def declare(_typing: Any, *_arguments: Any) -> Any:
-        return signature, lower
-
-    names = ["typing", *(f"argument{index}" for index in range(len(takes)))]  # the arity, for Numba
-    parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in names]
-    declare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    declare.__name__ = name
-    return intrinsic(declare)
+    return _device_function(
+        emit, *(getattr(types, each) for each in takes), result=getattr(types, result or "void"), name=name
+    )
 
 
-@intrinsic
-def shared_memory(_typing: Any) -> Any:
-    """The address of the block's dynamic shared memory."""
+def _shared_memory(builder: Any) -> Any:
+    name = "gradkern_shared_memory"
+    memory = builder.module.globals.get(name)
+    if memory is None:
+        memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), 0), name, addrspace=3)
+        memory.linkage, memory.align = "external", 128
+    return builder.ptrtoint(memory, _WORD)
 
-    def lower(_context: Any, builder: Any, _signature: Any, _values: Any) -> Any:
-        name = "gradkern_shared_memory"
-        memory = builder.module.globals.get(name)
-        if memory is None:
-            memory = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), 0), name, addrspace=3)
-            memory.linkage, memory.align = "external", 128
-        return builder.ptrtoint(memory, _WORD)
 
-    return types.int32(), lower
-
+shared_memory = _device_function(_shared_memory, result=types.int32)  # the address of the block's dynamic memory
 
 # --- vector access ---------------------------------------------------------------------------------------------------
 
@@ -87,19 +122,13 @@ def loader(space: str, dtype: str, width: int) -> Callable[..., Any]:
     """
     size = width * _ITEMSIZE[dtype]
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+    def load(builder: Any, values: Any, address: Any) -> None:
         words: list[Any] = []
         for offset in range(0, size, 16):
-            words += _load_words(builder, space, values[1], offset, min(16, size - offset))
-        for index, element in enumerate(_from_words(builder, words, dtype, width, array.type.pointee)):
-            builder.store(element, builder.gep(array, [_WORD(index)]))
-        return context.get_dummy_value()
+            words += _load_words(builder, space, address, offset, min(16, size - offset))
+        _put(builder, values, _from_words(builder, words, dtype, width, values.type.pointee))
 
-    def declare(_typing: Any, values: Any, address: Any) -> Any:
-        return types.void(values, types.int32 if space.startswith("shared") else types.int64), lower
-
-    return intrinsic(declare)
+    return _device_function(load, _ANY, _address(space))
 
 
 @cache
@@ -109,12 +138,7 @@ def word_loader(space: str, size: int) -> Callable[..., Any]:
     For loads in flight while other values are used: they take no more registers than their bytes, and an `unpacker`
     widens them later. `address` must be a multiple of `size`.
     """
-    lower, kind = _into_words(space, size), types.int32 if space.startswith("shared") else types.int64
-
-    def declare(_typing: Any, words: Any, first: Any, address: Any) -> Any:
-        return types.void(words, types.int32, kind), lower
-
-    return intrinsic(declare)
+    return _device_function(_into_words(space, size), _ANY, types.int32, _address(space))
 
 
 @cache
@@ -122,27 +146,18 @@ def masked_word_loader(space: str, size: int) -> Callable[..., Any]:
     """A device function load(words, first, address, present): the same, or zeros, and no access, where `present` is
     False. There is no branch, so that the loads of many places are in flight together.
     """
-    lower, kind = _into_words(space, size), types.int32 if space.startswith("shared") else types.int64
-
-    def declare(_typing: Any, words: Any, first: Any, address: Any, present: Any) -> Any:
-        return types.void(words, types.int32, kind, types.boolean), lower
-
-    return intrinsic(declare)
+    return _device_function(_into_words(space, size), _ANY, types.int32, _address(space), types.boolean)
 
 
-def _into_words(space: str, size: int) -> Callable[..., Any]:
-    """How both are lowered."""
+def _into_words(space: str, size: int) -> Callable[..., None]:
+    """The code of both."""
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        words, first, address, *more = values
-        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, words).data
+    def load(builder: Any, words: Any, first: Any, address: Any, *more: Any) -> None:
         present = [builder.zext(each, _WORD) if each.type.width < 32 else each for each in more]
-        for index, word in enumerate(_load_words(builder, space, address, 0, size, *present)):
-            whole = builder.zext(word, _WORD) if size == 2 else word
-            builder.store(whole, builder.gep(array, [builder.add(first, _WORD(index))]))
-        return context.get_dummy_value()
+        loaded = _load_words(builder, space, address, 0, size, *present)
+        _put(builder, words, [builder.zext(each, _WORD) if size == 2 else each for each in loaded], first)
 
-    return lower
+    return load
 
 
 @cache
@@ -151,46 +166,30 @@ def word_storer(space: str, size: int) -> Callable[..., Any]:
     `size`.
     """
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
-        words = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(max(1, size // 4))]
-        if size == 2:
-            words = [builder.trunc(words[0], ir.IntType(16))]
+    def store(builder: Any, address: Any, array: Any) -> None:
+        words = _get(builder, array, max(1, size // 4))
         if size == 1:
+            kind = ir.FunctionType(ir.VoidType(), [address.type, _WORD])
             pointer = "r" if space.startswith("shared") else "l"
-            kind = ir.FunctionType(ir.VoidType(), [values[0].type, _WORD])
             inline = ir.InlineAsm(kind, f"st.{space}.u8 [$0], $1;", f"{pointer},r,~{{memory}}", True)
-            builder.call(inline, [values[0], words[0]])
-            return context.get_dummy_value()
-        _store_words(builder, space, values[0], 0, words)
-        return context.get_dummy_value()
+            builder.call(inline, [address, words[0]])
+        else:
+            _store_words(builder, space, address, 0, [builder.trunc(words[0], _HALF)] if size == 2 else words)
 
-    def declare(_typing: Any, address: Any, words: Any) -> Any:
-        return types.void(types.int32 if space.startswith("shared") else types.int64, words), lower
-
-    return intrinsic(declare)
+    return _device_function(store, _address(space), _ANY)
 
 
 @cache
 def unpacker(dtype: str, width: int) -> Callable[..., Any]:
     """A device function unpack(values, words, first): `width` elements of words[first:], converted as by a loader."""
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array, packed = (
-            cgutils.create_struct_proxy(signature.args[index])(context, builder, values[index]).data for index in (0, 1)
-        )
-        count = max(1, width * _ITEMSIZE[dtype] // 4)
-        words = [builder.load(builder.gep(packed, [builder.add(values[2], _WORD(index))])) for index in range(count)]
+    def unpack(builder: Any, values: Any, packed: Any, first: Any) -> None:
+        words = _get(builder, packed, max(1, width * _ITEMSIZE[dtype] // 4), first)
         if width * _ITEMSIZE[dtype] == 2:
-            words = [builder.trunc(words[0], ir.IntType(16))]
-        for index, element in enumerate(_from_words(builder, words, dtype, width, array.type.pointee)):
-            builder.store(element, builder.gep(array, [_WORD(index)]))
-        return context.get_dummy_value()
+            words = [builder.trunc(words[0], _HALF)]
+        _put(builder, values, _from_words(builder, words, dtype, width, values.type.pointee))
 
-    def declare(_typing: Any, values: Any, words: Any, first: Any) -> Any:
-        return types.void(values, words, types.int32), lower
-
-    return intrinsic(declare)
+    return _device_function(unpack, _ANY, _ANY, types.int32)
 
 
 @cache
@@ -205,36 +204,23 @@ def storer(
     """
     size = width * _ITEMSIZE[dtype]
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
-        elements = [builder.load(builder.gep(array, [_WORD(index)])) for index in range(width)]
-        words = _to_words(builder, elements, dtype, native_bfloat16)
+    def store(builder: Any, address: Any, values: Any) -> None:
+        words = _to_words(builder, _get(builder, values, width), dtype, native_bfloat16)
         for offset in range(0, size, 16):
-            _store_words(builder, space, values[0], offset, words[offset // 4 : offset // 4 + 4], evict_last)
-        return context.get_dummy_value()
+            _store_words(builder, space, address, offset, words[offset // 4 : offset // 4 + 4], evict_last)
 
-    def declare(_typing: Any, address: Any, values: Any) -> Any:
-        return types.void(types.int32 if space.startswith("shared") else types.int64, values), lower
-
-    return intrinsic(declare)
+    return _device_function(store, _address(space), _ANY)
 
 
 @cache
 def rounder(dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., Any]:
     """A device function round(values): rounds each of `width` values to `dtype`, in place."""
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
-        places = [builder.gep(array, [_WORD(index)]) for index in range(width)]
-        words = _to_words(builder, [builder.load(each) for each in places], dtype, native_bfloat16)
-        for place, element in zip(places, _from_words(builder, words, dtype, width), strict=True):
-            builder.store(element, place)
-        return context.get_dummy_value()
+    def round_(builder: Any, values: Any) -> None:
+        words = _to_words(builder, _get(builder, values, width), dtype, native_bfloat16)
+        _put(builder, values, _from_words(builder, words, dtype, width))
 
-    def declare(_typing: Any, values: Any) -> Any:
-        return types.void(values), lower
-
-    return intrinsic(declare)
+    return _device_function(round_, _ANY)
 
 
 @cache
@@ -243,17 +229,12 @@ def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., 
     loader.
     """
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
+    def gather(builder: Any, values: Any, address: Any) -> None:
         for index, offset in enumerate(offsets):
-            words = _load_words(builder, space, values[1], offset, _ITEMSIZE[dtype])
-            builder.store(_from_words(builder, words, dtype, 1)[0], builder.gep(array, [_WORD(index)]))
-        return context.get_dummy_value()
+            words = _load_words(builder, space, address, offset, _ITEMSIZE[dtype])
+            _put(builder, values, _from_words(builder, words, dtype, 1), index)
 
-    def declare(_typing: Any, values: Any, address: Any) -> Any:
-        return types.void(values, types.int32 if space.startswith("shared") else types.int64), lower
-
-    return intrinsic(declare)
+    return _device_function(gather, _ANY, _address(space))
 
 
 @cache
@@ -262,22 +243,13 @@ def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 
     offset for each (which, offset) of `places`, in their order. addresses: a local array of int64.
     """
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array, addresses = (
-            cgutils.create_struct_proxy(kind)(context, builder, value).data
-            for kind, value in zip(signature.args, values, strict=True)
-        )
+    def gather(builder: Any, values: Any, addresses: Any) -> None:
         for index, (which, offset) in enumerate(places):
-            address = builder.trunc(builder.load(builder.gep(addresses, [_WORD(which)])), ir.IntType(32))
+            address = builder.trunc(_get(builder, addresses, 1, which)[0], _WORD)
             words = _load_words(builder, "shared", address, offset, width * _ITEMSIZE[dtype])
-            for n, element in enumerate(_from_words(builder, words, dtype, width)):
-                builder.store(element, builder.gep(array, [_WORD(width * index + n)]))
-        return context.get_dummy_value()
+            _put(builder, values, _from_words(builder, words, dtype, width), width * index)
 
-    def declare(_typing: Any, values: Any, addresses: Any) -> Any:
-        return types.void(values, addresses), lower
-
-    return intrinsic(declare)
+    return _device_function(gather, _ANY, _ANY)
 
 
 @cache
@@ -288,18 +260,12 @@ def scatterer(
     converted as by a storer.
     """
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+    def scatter(builder: Any, address: Any, values: Any) -> None:
         for index, offset in enumerate(offsets):
-            elements = [builder.load(builder.gep(array, [_WORD(width * index + n)])) for n in range(width)]
-            words = _to_words(builder, elements, dtype, native_bfloat16)
-            _store_words(builder, space, values[0], offset, words)
-        return context.get_dummy_value()
+            elements = _get(builder, values, width, width * index)
+            _store_words(builder, space, address, offset, _to_words(builder, elements, dtype, native_bfloat16))
 
-    def declare(_typing: Any, address: Any, values: Any) -> Any:
-        return types.void(types.int32 if space.startswith("shared") else types.int64, values), lower
-
-    return intrinsic(declare)
+    return _device_function(scatter, _address(space), _ANY)
 
 
 @cache
@@ -321,30 +287,24 @@ def clipped_scatterer(
     letter = {16: "h", 32: "r", 64: "l"}[bits]
     text = "{{ .reg .pred p; setp.ne.s32 p, $2, 0; @p st.global.b{bits} [$0+{offset}], $1; }}"
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array = cgutils.create_struct_proxy(signature.args[1])(context, builder, values[1]).data
+    def scatter(builder: Any, address: Any, values: Any, *first: Any) -> None:
         inside = [  # unsigned comparison: negative indices are larger than every limit
-            [builder.icmp_unsigned("<", builder.add(first, _WORD(n)), _WORD(limit)) for n in range(size)]
-            for first, size, limit in zip(values[2:], sizes, limits, strict=True)
+            [builder.icmp_unsigned("<", builder.add(each, _WORD(n)), _WORD(limit)) for n in range(size)]
+            for each, size, limit in zip(first, sizes, limits, strict=True)
         ]
         for row in range(sizes[0]):
             for column in range(sizes[1]):
-                first = width * (row * sizes[1] + column)
-                elements = [builder.load(builder.gep(array, [_WORD(first + n)])) for n in range(width)]
+                elements = _get(builder, values, width, width * (row * sizes[1] + column))
                 if dtype == "float64":
                     word = builder.bitcast(elements[0], ir.IntType(64))
                 else:
                     word = _to_words(builder, elements, dtype, native_bfloat16)[0]
                 within = builder.zext(builder.and_(inside[0][row], inside[1][column]), _WORD)
-                kind = ir.FunctionType(ir.VoidType(), [values[0].type, word.type, _WORD])
+                kind = ir.FunctionType(ir.VoidType(), [address.type, word.type, _WORD])
                 line = text.format(bits=bits, offset=row * steps[0] + column * steps[1])
-                builder.call(ir.InlineAsm(kind, line, f"l,{letter},r,~{{memory}}", True), [values[0], word, within])
-        return context.get_dummy_value()
+                builder.call(ir.InlineAsm(kind, line, f"l,{letter},r,~{{memory}}", True), [address, word, within])
 
-    def declare(_typing: Any, address: Any, values: Any, row: Any, column: Any) -> Any:
-        return types.void(types.int64, values, types.int32, types.int32), lower
-
-    return intrinsic(declare)
+    return _device_function(scatter, types.int64, _ANY, types.int32, types.int32)
 
 
 @cache
@@ -354,26 +314,29 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]
     Straight-line code of any length: a loop that the compiler does not unroll would keep the arrays out of registers.
     """
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        arrays = [
-            cgutils.create_struct_proxy(kind)(context, builder, value).data
-            for kind, value in zip(signature.args, values, strict=True)
-        ]
-        held: list[dict[int, Any]] = [{}, {}, {}]
-        for indices in table:
-            for known, array, index in zip(held, arrays, indices, strict=True):
-                if index not in known:
-                    known[index] = builder.load(builder.gep(array, [_WORD(index)]))
-            total, left, right = indices
-            held[0][total] = builder.fma(held[1][left], held[2][right], held[0][total])
-        for index, total in held[0].items():
-            builder.store(total, builder.gep(arrays[0], [_WORD(index)]))
-        return context.get_dummy_value()
+    def add(builder: Any, *arrays: Any) -> None:
+        def fused(total: Any, left: Any, right: Any) -> Any:
+            return builder.fma(left, right, total)
 
-    def declare(_typing: Any, sums: Any, left: Any, right: Any) -> Any:
-        return types.void(sums, left, right), lower
+        _accumulate(builder, table, arrays, fused)
 
-    return intrinsic(declare)
+    return _device_function(add, _ANY, _ANY, _ANY)
+
+
+def _accumulate(
+    builder: Any, table: Sequence[tuple[int, ...]], arrays: Sequence[Any], result: Callable[..., Any]
+) -> None:
+    """For every row of indices, in their order: the first array's element becomes the result of these elements of all
+    arrays. Each is loaded once, and stored at the end.
+    """
+    held: list[dict[int, Any]] = [{} for _ in arrays]
+    for indices in table:
+        for known, array, index in zip(held, arrays, indices, strict=True):
+            if index not in known:
+                known[index] = _get(builder, array, 1, index)[0]
+        held[0][indices[0]] = result(*(known[index] for known, index in zip(held, indices, strict=True)))
+    for index, total in held[0].items():
+        _put(builder, arrays[0], [total], index)
 
 
 @cache
@@ -385,26 +348,10 @@ def adds_where_equal(table: tuple[tuple[int, int, int, int], ...], compute: str)
     text = f"{{ .reg .pred p; setp.eq.s32 p, $3, $4; @p add.rn.f{compute[-2:]} $0, $0, $2; }}"
     added = ir.InlineAsm(ir.FunctionType(kind, [kind, kind, _WORD, _WORD]), text, f"={letter},0,{letter},r,r", False)
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        arrays = [
-            cgutils.create_struct_proxy(kind)(context, builder, value).data
-            for kind, value in zip(signature.args, values, strict=True)
-        ]
-        held: list[dict[int, Any]] = [{}, {}, {}, {}]
-        for indices in table:
-            for known, array, index in zip(held, arrays, indices, strict=True):
-                if index not in known:
-                    known[index] = builder.load(builder.gep(array, [_WORD(index)]))
-            given = [known[index] for known, index in zip(held, indices, strict=True)]
-            held[0][indices[0]] = builder.call(added, given)
-        for index, total in held[0].items():
-            builder.store(total, builder.gep(arrays[0], [_WORD(index)]))
-        return context.get_dummy_value()
+    def add(builder: Any, *arrays: Any) -> None:
+        _accumulate(builder, table, arrays, lambda *given: builder.call(added, given))
 
-    def declare(_typing: Any, sums: Any, numbers: Any, keys: Any, wanted: Any) -> Any:
-        return types.void(sums, numbers, keys, wanted), lower
-
-    return intrinsic(declare)
+    return _device_function(add, _ANY, _ANY, _ANY, _ANY)
 
 
 @cache
@@ -413,27 +360,19 @@ def keep_largest(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]:
     then values[v], and places[l] base + offset, if the value is larger, or the first NaN. Straight-line code.
     """
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        largest, places, given = (
-            cgutils.create_struct_proxy(kind)(context, builder, value).data
-            for kind, value in zip(signature.args[:3], values[:3], strict=True)
-        )
+    def keep(builder: Any, largest: Any, places: Any, given: Any, base: Any) -> None:
         for index in dict.fromkeys(each for each, _, _ in table):
-            at, place = (builder.gep(array, [_WORD(index)]) for array in (largest, places))
+            at, place = (_place(builder, array, index) for array in (largest, places))
             most, found = builder.load(at), builder.load(place)
             for _, value, offset in (each for each in table if each[0] == index):
-                x = builder.load(builder.gep(given, [_WORD(value)]))
+                (x,) = _get(builder, given, 1, value)
                 more = builder.and_(builder.fcmp_unordered(">", x, most), builder.fcmp_ordered("ord", most, most))
                 most = builder.select(more, x, most)
-                found = builder.select(more, builder.add(values[3], _WORD(offset)), found)
+                found = builder.select(more, builder.add(base, _WORD(offset)), found)
             builder.store(most, at)
             builder.store(found, place)
-        return context.get_dummy_value()
 
-    def declare(_typing: Any, largest: Any, places: Any, given: Any, base: Any) -> Any:
-        return types.void(largest, places, given, types.int32), lower
-
-    return intrinsic(declare)
+    return _device_function(keep, _ANY, _ANY, _ANY, types.int32)
 
 
 @cache
@@ -452,25 +391,14 @@ def matrix_product(dtype: str) -> Callable[..., Any]:
     )
     constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
 
-    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        sums, left, right = (
-            cgutils.create_struct_proxy(signature.args[n])(context, builder, values[n]).data for n in (0, 2, 3)
-        )
-        places = [builder.gep(sums, [builder.add(values[1], _WORD(n))]) for n in range(4)]
-        words = [builder.load(builder.gep(left, [_WORD(n)])) for n in range(4)]
-        words += [builder.load(builder.gep(right, [_WORD(n)])) for n in range(2)]
-        words += [builder.load(each) for each in places]
+    def multiply(builder: Any, sums: Any, first: Any, left: Any, right: Any) -> None:
         single = ir.FloatType()
+        words = [*_get(builder, left, 4), *_get(builder, right, 2), *_get(builder, sums, 4, first)]
         kind = ir.FunctionType(ir.LiteralStructType([single] * 4), [_WORD] * 6 + [single] * 4)
         result = builder.call(ir.InlineAsm(kind, text, constraints, False), words, attrs=("convergent",))
-        for n, place in enumerate(places):
-            builder.store(builder.extract_value(result, n), place)
-        return context.get_dummy_value()
+        _put(builder, sums, [builder.extract_value(result, n) for n in range(4)], first)
 
-    def declare(_typing: Any, sums: Any, first: Any, left: Any, right: Any) -> Any:
-        return types.void(sums, types.int32, left, right), lower
-
-    return intrinsic(declare)
+    return _device_function(multiply, _ANY, types.int32, _ANY, _ANY)
 
 
 def _matrix_loader(turned: bool) -> Callable[..., Any]:
@@ -481,22 +409,16 @@ def _matrix_loader(turned: bool) -> Callable[..., Any]:
     2 q + 1 of row g of each matrix; if turned (.trans), column g of rows 2 q and 2 q + 1.
     """
 
-    @intrinsic
-    def load(_typing: Any, words: Any, address: Any) -> Any:
-        def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            array = cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).data
-            kind = ir.FunctionType(ir.LiteralStructType([_WORD] * 4), [_WORD])
-            how = ".trans" if turned else ""
-            text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0,$1,$2,$3}}, [$4];"
-            asked = ir.InlineAsm(kind, text, "=r,=r,=r,=r,r,~{memory}", True)
-            result = builder.call(asked, [values[1]], attrs=("convergent",))
-            for n in range(4):
-                builder.store(builder.extract_value(result, n), builder.gep(array, [_WORD(n)]))
-            return context.get_dummy_value()
+    how = ".trans" if turned else ""
+    text = f"ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{$0,$1,$2,$3}}, [$4];"
 
-        return types.void(words, types.int32), lower
+    def load(builder: Any, words: Any, address: Any) -> None:
+        kind = ir.FunctionType(ir.LiteralStructType([_WORD] * 4), [_WORD])
+        asked = ir.InlineAsm(kind, text, "=r,=r,=r,=r,r,~{memory}", True)
+        result = builder.call(asked, [address], attrs=("convergent",))
+        _put(builder, words, [builder.extract_value(result, n) for n in range(4)])
 
-    return load
+    return _device_function(load, _ANY, types.int32)
 
 
 load_matrices, load_turned = _matrix_loader(turned=False), _matrix_loader(turned=True)
@@ -507,7 +429,7 @@ def _load_words(builder: Any, space: str, address: Any, offset: int, size: int, 
     without a load, where the word `present` is 0.
     """
     count = max(1, size // 4)
-    letter, kind = ("h", ir.IntType(16)) if size == 2 else ("r", _WORD)
+    letter, kind = ("h", _HALF) if size == 2 else ("r", _WORD)
     results = ",".join(f"${index}" for index in range(count))
     results = f"{{{results}}}" if count > 1 else results
     bits = {1: "u8", 2: "b16"}.get(size, "b32")
@@ -531,7 +453,7 @@ def _store_words(
     count = len(words)
     bits = words[0].type.width
     if bits == 8:  # registers have 16 bits at least
-        words = [builder.zext(words[0], ir.IntType(16))]
+        words = [builder.zext(words[0], _HALF)]
     operands = ",".join(f"${index + 1}" for index in range(count))
     values = f"{{{operands}}}" if count > 1 else operands
     text = f"{_vector(count)}.b{bits} [$0+{offset}], {values}"
@@ -576,9 +498,8 @@ def _from_words(builder: Any, words: list[Any], dtype: str, width: int, result: 
             for bits in (builder.shl(word, _WORD(16)), builder.and_(word, _WORD(0xFFFF0000)))
         ]
     else:
-        half = ir.IntType(16)
-        halves = [builder.trunc(bits, half) for word in words for bits in (word, builder.lshr(word, _WORD(16)))]
-    widen = ir.InlineAsm(ir.FunctionType(single, [ir.IntType(16)]), "cvt.f32.f16 $0, $1;", "=f,h", False)
+        halves = [builder.trunc(bits, _HALF) for word in words for bits in (word, builder.lshr(word, _WORD(16)))]
+    widen = ir.InlineAsm(ir.FunctionType(single, [_HALF]), "cvt.f32.f16 $0, $1;", "=f,h", False)
     return [builder.call(widen, [each]) for each in halves]
 
 
@@ -591,18 +512,18 @@ def _to_words(builder: Any, elements: list[Any], dtype: str, native_bfloat16: bo
         long = ir.IntType(64)
         pairs = [builder.bitcast(element, long) for element in elements]
         return [builder.trunc(part, _WORD) for pair in pairs for part in (pair, builder.lshr(pair, long(32)))]
-    half, single = ir.IntType(16), ir.FloatType()
+    single = ir.FloatType()
     if dtype == "bfloat16" and not native_bfloat16:
         halves = [_round_to_bfloat16(builder, element) for element in elements]
     elif len(elements) == 1:
         name = "bf16" if dtype == "bfloat16" else "f16"
         text = f"cvt.rn.{name}.f32 $0, $1;"
-        return [builder.call(ir.InlineAsm(ir.FunctionType(half, [single]), text, "=h,f", False), elements)]
+        return [builder.call(ir.InlineAsm(ir.FunctionType(_HALF, [single]), text, "=h,f", False), elements)]
     elif dtype == "bfloat16":
         pack = ir.InlineAsm(ir.FunctionType(_WORD, [single, single]), "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", False)
         return [builder.call(pack, pair) for pair in zip(elements[0::2], elements[1::2], strict=True)]
     else:
-        narrow = ir.InlineAsm(ir.FunctionType(half, [single]), "cvt.rn.f16.f32 $0, $1;", "=h,f", False)
+        narrow = ir.InlineAsm(ir.FunctionType(_HALF, [single]), "cvt.rn.f16.f32 $0, $1;", "=h,f", False)
         halves = [builder.call(narrow, [element]) for element in elements]
     if len(halves) == 1:
         return halves
@@ -629,7 +550,7 @@ def _round_to_bfloat16(builder: Any, element: Any) -> Any:
     odd = builder.and_(builder.lshr(bits, _WORD(16)), _WORD(1))
     rounded = builder.lshr(builder.add(bits, builder.add(odd, _WORD(0x7FFF))), _WORD(16))
     nan = builder.fcmp_unordered("uno", element, element)
-    return builder.trunc(builder.select(nan, _WORD(0x7FFF), rounded), ir.IntType(16))
+    return builder.trunc(builder.select(nan, _WORD(0x7FFF), rounded), _HALF)
 
 
 store_word = _ptx("store_word", None, "int32 int32", "st.shared.b32 [$0], $1;")  # of shared memory
@@ -641,15 +562,12 @@ def float_of_bits(compute: str) -> Callable[..., Any]:
     """A device function value(bits): reinterprets an integer kernel argument as float32 or float64."""
     double = compute == "float64"
 
-    def lower(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+    def value(builder: Any, bits: Any) -> Any:
         if double:
-            return builder.bitcast(values[0], ir.DoubleType())
-        return builder.bitcast(builder.trunc(values[0], _WORD), ir.FloatType())
+            return builder.bitcast(bits, ir.DoubleType())
+        return builder.bitcast(builder.trunc(bits, _WORD), ir.FloatType())
 
-    def declare(_typing: Any, bits: Any) -> Any:
-        return (types.float64 if double else types.float32)(types.int64), lower
-
-    return intrinsic(declare)
+    return _device_function(value, types.int64, result=types.float64 if double else types.float32)
 
 
 # --- halves of words -------------------------------------------------------------------------------------------------
@@ -739,23 +657,21 @@ warp_barrier = _ptx("warp_barrier", None, "", "bar.warp.sync 0xffffffff;")
 # writes. Compute capability 9.0 and newer; no-ops in other launches.
 begin_next_launch = _ptx("begin_next_launch", None, "", "griddepcontrol.launch_dependents;")
 wait_for_launch_before = _ptx("wait_for_launch_before", None, "", "griddepcontrol.wait;")
-shuffle_xor = _ptx("shuffle_xor", "float32", "float32 int32", "shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
-shuffle_xor_double = _ptx(
-    "shuffle_xor_double",
-    "float64",
-    "float64 int32",
-    "{ .reg .b32 l, h; mov.b64 {l, h}, $1; shfl.sync.bfly.b32 l, l, $2, 0x1f, 0xffffffff;"
-    " shfl.sync.bfly.b32 h, h, $2, 0x1f, 0xffffffff; mov.b64 $0, {l, h}; }",
-)
 
-shuffle_down = _ptx("shuffle_down", "float32", "float32 int32", "shfl.sync.down.b32 $0, $1, $2, 0x1f, 0xffffffff;")
-shuffle_down_double = _ptx(
-    "shuffle_down_double",
-    "float64",
-    "float64 int32",
-    "{ .reg .b32 l, h; mov.b64 {l, h}, $1; shfl.sync.down.b32 l, l, $2, 0x1f, 0xffffffff;"
-    " shfl.sync.down.b32 h, h, $2, 0x1f, 0xffffffff; mov.b64 $0, {l, h}; }",
-)
+
+def _shuffles(mode: str, name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Of float32 and of float64."""
+    text = f"shfl.sync.{mode}.b32 {{}}, {{}}, $2, 0x1f, 0xffffffff;"
+    halves = f"{text.format('l', 'l')} {text.format('h', 'h')}"
+    double = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {halves} mov.b64 $0, {{l, h}}; }}"
+    return (
+        _ptx(name, "float32", "float32 int32", text.format("$0", "$1")),
+        _ptx(f"{name}_double", "float64", "float64 int32", double),
+    )
+
+
+shuffle_xor, shuffle_xor_double = _shuffles("bfly", "shuffle_xor")
+shuffle_down, shuffle_down_double = _shuffles("down", "shuffle_down")
 
 # The lanes of the warp with this value, as bits; how many of such are this one's predecessors, and how many there are.
 matching = _ptx("matching", "int32", "int32", "match.any.sync.b32 $0, $1, 0xffffffff;")
