@@ -39,7 +39,7 @@ def _address(space: str) -> Any:
     return types.int32 if space.startswith("shared") else types.int64
 
 
-def _device_function(emit: Callable[..., Any], *takes: Any, result: Any = types.void, name: str = "") -> Any:
+def _device_function(emit: Callable[..., Any], *takes: Any, result: Any = types.void) -> Any:
     """The device function of arguments of these types: emit(builder, *arguments) emits its code and returns its result.
     Of an array it gets the address of the first element.
     """
@@ -58,7 +58,7 @@ def _device_function(emit: Callable[..., Any], *takes: Any, result: Any = types.
     names = ["typing", *(f"argument{index}" for index in range(len(takes)))]  # the arity, for Numba
     parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in names]
     declare.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    declare.__name__ = name or emit.__name__
+    declare.__name__ = emit.__name__
     return intrinsic(declare)
 
 
@@ -77,8 +77,8 @@ def _place(builder: Any, array: Any, index: int, first: Any = 0) -> Any:
     return builder.gep(array, [_WORD(first + index) if isinstance(first, int) else builder.add(first, _WORD(index))])
 
 
-def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = False) -> Callable[..., Any]:
-    """The device function `name`: inline PTX with scalar arguments and results of the named types.
+def _ptx(result: str | None, arguments: str, text: str, pure: bool = False) -> Callable[..., Any]:
+    """A device function: inline PTX with scalar arguments and results of the named types.
 
     pure=False: it is executed as often and in the order written, and may change memory.
     """
@@ -93,9 +93,7 @@ def _ptx(name: str, result: str | None, arguments: str, text: str, pure: bool = 
         # convergent: it must not be moved under another condition, as the set of threads that execute it matters
         return builder.call(function, list(values), attrs=() if pure else ("convergent",))
 
-    return _device_function(
-        emit, *(getattr(types, each) for each in takes), result=getattr(types, result or "void"), name=name
-    )
+    return _device_function(emit, *(getattr(types, each) for each in takes), result=getattr(types, result or "void"))
 
 
 def _shared_memory(builder: Any) -> Any:
@@ -553,8 +551,8 @@ def _round_to_bfloat16(builder: Any, element: Any) -> Any:
     return builder.trunc(builder.select(nan, _WORD(0x7FFF), rounded), _HALF)
 
 
-store_word = _ptx("store_word", None, "int32 int32", "st.shared.b32 [$0], $1;")  # of shared memory
-load_word = _ptx("load_word", "int32", "int32", "ld.shared.b32 $0, [$1];")
+store_word = _ptx(None, "int32 int32", "st.shared.b32 [$0], $1;")  # of shared memory
+load_word = _ptx("int32", "int32", "ld.shared.b32 $0, [$1];")
 
 
 @cache
@@ -572,37 +570,31 @@ def float_of_bits(compute: str) -> Callable[..., Any]:
 
 # --- halves of words -------------------------------------------------------------------------------------------------
 
-low_halves = _ptx("low_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5410;", pure=True)  # of both, in order
-high_halves = _ptx("high_halves", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7632;", pure=True)
-low_and_high = _ptx("low_and_high", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7610;", pure=True)
-high_and_low = _ptx("high_and_low", "int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5432;", pure=True)
+low_halves = _ptx("int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5410;", pure=True)  # of both, in order
+high_halves = _ptx("int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7632;", pure=True)
+low_and_high = _ptx("int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7610;", pure=True)
+high_and_low = _ptx("int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5432;", pure=True)
 
 # byte n of a word, n from 0 to 3, as a number from 0 to 255
-byte = _ptx("byte", "int32", "int32 int32", "{ .reg .b32 s; add.s32 s, $2, 0x4440; prmt.b32 $0, $1, 0, s; }", pure=True)
+byte = _ptx("int32", "int32 int32", "{ .reg .b32 s; add.s32 s, $2, 0x4440; prmt.b32 $0, $1, 0, s; }", pure=True)
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 # The device's approximate exponential and reciprocal in float32: relative errors near 2^-22; subnormals become 0.
 
-exp2_approximate = _ptx("exp2_approximate", "float32", "float32", "ex2.approx.ftz.f32 $0, $1;", pure=True)
-inverse_root_approximate = _ptx(  # of 1 / sqrt(x), also for subnormal x
-    "inverse_root_approximate", "float32", "float32", "rsqrt.approx.f32 $0, $1;", pure=True
-)
-reciprocal_approximate = _ptx("reciprocal_approximate", "float32", "float32", "rcp.approx.ftz.f32 $0, $1;", pure=True)
+exp2_approximate = _ptx("float32", "float32", "ex2.approx.ftz.f32 $0, $1;", pure=True)
+# 1 / sqrt(x), also for subnormal x
+inverse_root_approximate = _ptx("float32", "float32", "rsqrt.approx.f32 $0, $1;", pure=True)
+reciprocal_approximate = _ptx("float32", "float32", "rcp.approx.ftz.f32 $0, $1;", pure=True)
 
 # In float64 the device has only a reciprocal with error 2^-20, of the upper half of x. The caller does Newton steps.
-reciprocal_approximate_double = _ptx(
-    "reciprocal_approximate_double", "float64", "float64", "rcp.approx.ftz.f64 $0, $1;", pure=True
-)
+reciprocal_approximate_double = _ptx("float64", "float64", "rcp.approx.ftz.f64 $0, $1;", pure=True)
 
-positive_part = _ptx(  # 0 for NaN
-    "positive_part", "float32", "float32", "max.f32 $0, $1, 0f00000000;", pure=True
-)
+positive_part = _ptx("float32", "float32", "max.f32 $0, $1, 0f00000000;", pure=True)  # 0 for NaN
 
-fused = _ptx("fused", "float64", "float64 float64 float64", "fma.rn.f64 $0, $1, $2, $3;", pure=True)
+fused = _ptx("float64", "float64 float64 float64", "fma.rn.f64 $0, $1, $2, $3;", pure=True)
 
 # value * 2^k without float64 instructions, given 1.5 * 2^52 + k; both numbers must be normal.
 times_power_of_2 = _ptx(
-    "times_power_of_2",
     "float64",
     "float64 float64",
     "{ .reg .b32 l, h, k, z; mov.b64 {l, h}, $1; mov.b64 {k, z}, $2; shl.b32 k, k, 20; add.s32 h, h, k;"
@@ -611,7 +603,7 @@ times_power_of_2 = _ptx(
 )
 
 # Both are nonnegative. Numba divides in 64 bits: a subroutine, and a cold launch waits for its instructions.
-quotient = _ptx("quotient", "int32", "int32 int32", "div.u32 $0, $1, $2;", pure=True)
+quotient = _ptx("int32", "int32 int32", "div.u32 $0, $1, $2;", pure=True)
 
 _DIVIDED = "{ .reg .b32 t; shl.b32 t, $1, 1; mul.hi.u32 t, t, %s; shr.u32 $0, t, %s; }"  # multiplier, shift
 
@@ -622,99 +614,77 @@ def quotient_by(divisor: int) -> Callable[..., Any]:
     `quotient` takes about fifteen, even for a constant divisor.
     """
     multiplier, shift = reciprocal(divisor)
-    return _ptx("quotient_by", "int32", "int32", _DIVIDED % (multiplier, shift), pure=True)
+    return _ptx("int32", "int32", _DIVIDED % (multiplier, shift), pure=True)
 
 
 # base + row * stride. In plain code the compiler widens one factor outside the loop and multiplies in 64 bits.
-row_address = _ptx("row_address", "int64", "int64 int32 int32", "mad.wide.s32 $0, $2, $3, $1;", pure=True)
-row_address_long = _ptx("row_address_long", "int64", "int64 int64 int64", "mad.lo.s64 $0, $2, $3, $1;", pure=True)
+row_address = _ptx("int64", "int64 int32 int32", "mad.wide.s32 $0, $2, $3, $1;", pure=True)
+row_address_long = _ptx("int64", "int64 int64 int64", "mad.lo.s64 $0, $2, $3, $1;", pure=True)
 
 # value // divisor for 0 <= value < 2^31, with the two numbers of columns.reciprocal(divisor): as fast as a division by
 # a compile-time constant, for many divisions by one number that is only known at the launch.
-divided = _ptx("divided", "int32", "int32 int32 int32", _DIVIDED % ("$2", "$3"), pure=True)
+divided = _ptx("int32", "int32 int32 int32", _DIVIDED % ("$2", "$3"), pure=True)
 
 
 @cache
 def at_most(native: bool) -> Callable[..., Any]:
     """f(value, bound): the minimum; NaN if `value` is NaN. native: one instruction, from compute capability 8.0 on."""
     text = "{ .reg .pred p; setp.gt.f32 p, $1, $2; selp.f32 $0, $2, $1, p; }"
-    return _ptx("at_most", "float32", "float32 float32", "min.NaN.f32 $0, $1, $2;" if native else text, pure=True)
+    return _ptx("float32", "float32 float32", "min.NaN.f32 $0, $1, $2;" if native else text, pure=True)
 
 
 # --- the block: barriers, shuffles -----------------------------------------------------------------------------------
 
-named_barrier = _ptx("named_barrier", None, "int32 int32", "bar.sync $0, $1;")  # (number 1..15, threads)
+named_barrier = _ptx(None, "int32 int32", "bar.sync $0, $1;")  # (number 1..15, threads)
 
 
 @cache
 def barrier_number(number: int) -> Callable[[int], None]:
     """wait(threads): the barrier with this constant number. Code with `named_barrier` reserves all 16 barriers."""
-    return _ptx("barrier_number", None, "int32", f"bar.sync {number}, $0;")
+    return _ptx(None, "int32", f"bar.sync {number}, $0;")
 
 
-warp_barrier = _ptx("warp_barrier", None, "", "bar.warp.sync 0xffffffff;")
+warp_barrier = _ptx(None, "", "bar.warp.sync 0xffffffff;")
 # Between a launch and one that overlaps it (launch.Launch): this one lets it begin, and it waits for all that this one
 # writes. Compute capability 9.0 and newer; no-ops in other launches.
-begin_next_launch = _ptx("begin_next_launch", None, "", "griddepcontrol.launch_dependents;")
-wait_for_launch_before = _ptx("wait_for_launch_before", None, "", "griddepcontrol.wait;")
+begin_next_launch = _ptx(None, "", "griddepcontrol.launch_dependents;")
+wait_for_launch_before = _ptx(None, "", "griddepcontrol.wait;")
 
 
-def _shuffles(mode: str, name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _shuffles(mode: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Of float32 and of float64."""
     text = f"shfl.sync.{mode}.b32 {{}}, {{}}, $2, 0x1f, 0xffffffff;"
     halves = f"{text.format('l', 'l')} {text.format('h', 'h')}"
     double = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {halves} mov.b64 $0, {{l, h}}; }}"
-    return (
-        _ptx(name, "float32", "float32 int32", text.format("$0", "$1")),
-        _ptx(f"{name}_double", "float64", "float64 int32", double),
-    )
+    return _ptx("float32", "float32 int32", text.format("$0", "$1")), _ptx("float64", "float64 int32", double)
 
 
-shuffle_xor, shuffle_xor_double = _shuffles("bfly", "shuffle_xor")
-shuffle_down, shuffle_down_double = _shuffles("down", "shuffle_down")
+shuffle_xor, shuffle_xor_double = _shuffles("bfly")
+shuffle_down, shuffle_down_double = _shuffles("down")
 
 # The lanes of the warp with this value, as bits; how many of such are this one's predecessors, and how many there are.
-matching = _ptx("matching", "int32", "int32", "match.any.sync.b32 $0, $1, 0xffffffff;")
+matching = _ptx("int32", "int32", "match.any.sync.b32 $0, $1, 0xffffffff;")
 lanes_before = _ptx(
-    "lanes_before",
-    "int32",
-    "int32",
-    "{ .reg .b32 m; mov.u32 m, %lanemask_lt; and.b32 m, m, $1; popc.b32 $0, m; }",
-    pure=True,
+    "int32", "int32", "{ .reg .b32 m; mov.u32 m, %lanemask_lt; and.b32 m, m, $1; popc.b32 $0, m; }", pure=True
 )
-set_bits = _ptx("set_bits", "int32", "int32", "popc.b32 $0, $1;", pure=True)
+set_bits = _ptx("int32", "int32", "popc.b32 $0, $1;", pure=True)
 
 # The value itself, opaque to the compiler: a loop whose counter passes through it is not unrolled. For loops outside
 # the hot path: a cold launch waits for its instructions to come from memory.
-opaque = _ptx("opaque", "int32", "int32", "mov.b32 $0, $1;")
+opaque = _ptx("int32", "int32", "mov.b32 $0, $1;")
 
 # --- asynchronous copies into shared memory --------------------------------------------------------------------------
 # A transaction barrier (mbarrier) counts arrivals and bytes. `wait` returns when the phase of the given parity is over.
 
-transaction_barrier_init = _ptx(
-    "transaction_barrier_init", None, "int32 int32", "mbarrier.init.shared::cta.b64 [$0], $1;"
-)
-transaction_barrier_fence = _ptx(  # makes initialised barriers visible to the copy engine and to the cluster
-    "transaction_barrier_fence", None, "", "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;"
-)
-arrive_and_expect = _ptx(
-    "arrive_and_expect", None, "int32 int32", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
-)
-wait = _ptx(
-    "wait",
-    None,
-    "int32 int32",
-    "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra done; bra again; done: }",
-)
-wait_cluster = _ptx(  # the same for writes by another block of the cluster
-    "wait_cluster",
-    None,
-    "int32 int32",
-    "{ .reg .pred p; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [$0], $1;"
-    " @p bra done; bra again; done: }",
-)
-bulk_copy = _ptx(  # (shared destination, global source, bytes, barrier); the first three are multiples of 16
-    "bulk_copy",
+transaction_barrier_init = _ptx(None, "int32 int32", "mbarrier.init.shared::cta.b64 [$0], $1;")
+# makes initialised barriers visible to the copy engine and to the cluster
+transaction_barrier_fence = _ptx(None, "", "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;")
+arrive_and_expect = _ptx(None, "int32 int32", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;")
+_WAIT = "{ .reg .pred p; again: mbarrier.try_wait.parity%s.shared::cta.b64 p, [$0], $1; @p bra done; bra again; done: }"
+wait = _ptx(None, "int32 int32", _WAIT % "")
+wait_cluster = _ptx(None, "int32 int32", _WAIT % ".acquire.cluster")  # the same for writes by another block
+# (shared destination, global source, bytes, barrier); the first three are multiples of 16
+bulk_copy = _ptx(
     None,
     "int32 int64 int32 int32",
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
@@ -725,7 +695,7 @@ bulk_copy = _ptx(  # (shared destination, global source, bytes, barrier); the fi
 def async_copy(size: int) -> Callable[..., Any]:
     """copy(shared destination, global source) of 4, 8 or 16 bytes by one thread, from compute capability 8.0."""
     cached = "cg" if size == 16 else "ca"
-    return _ptx("async_copy", None, "int32 int64", f"cp.async.{cached}.shared.global [$0], [$1], {size};")
+    return _ptx(None, "int32 int64", f"cp.async.{cached}.shared.global [$0], [$1], {size};")
 
 
 @cache
@@ -734,61 +704,48 @@ def copy_or_zeros(size: int) -> Callable[..., Any]:
     the L2 cache fetch 128 bytes from memory: neighbouring bytes are often read soon, by another block.
     """
     cached = "cg.shared.global.L2::128B" if size == 16 else "ca.shared.global"
-    return _ptx("copy_or_zeros", None, "int32 int64 int32", f"cp.async.{cached} [$0], [$1], {size}, $2;")
+    return _ptx(None, "int32 int64 int32", f"cp.async.{cached} [$0], [$1], {size}, $2;")
 
 
-commit_copies = _ptx("commit_copies", None, "", "cp.async.commit_group;")
+commit_copies = _ptx(None, "", "cp.async.commit_group;")
 
 
 @cache
 def wait_for_copies(newest: int) -> Callable[..., Any]:
     """wait(): until all but the `newest` committed groups of this thread's copies have arrived."""
-    return _ptx("wait_for_copies", None, "", f"cp.async.wait_group {newest};")
+    return _ptx(None, "", f"cp.async.wait_group {newest};")
 
 
 # --- clusters --------------------------------------------------------------------------------------------------------
 
-cluster_barrier = _ptx(
-    "cluster_barrier", None, "", "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
-)
+cluster_barrier = _ptx(None, "", "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;")
 # the same in two halves: a block can work between them
-cluster_arrive = _ptx("cluster_arrive", None, "", "barrier.cluster.arrive.release.aligned;")
-cluster_arrive_relaxed = _ptx(  # without order of memory but that of the fences before it
-    "cluster_arrive_relaxed", None, "", "barrier.cluster.arrive.relaxed.aligned;"
-)
-cluster_wait = _ptx("cluster_wait", None, "", "barrier.cluster.wait.acquire.aligned;")
-cluster_rank = _ptx("cluster_rank", "int32", "", "mov.u32 $0, %cluster_ctarank;", pure=True)  # of this block
-peer_address = _ptx("peer_address", "int32", "int32 int32", "mapa.shared::cluster.u32 $0, $1, $2;", pure=True)
-send_pair = _ptx(  # (peer's address, two values, peer's transaction barrier): counts as 8 bytes there
-    "send_pair",
-    None,
-    "int32 float32 float32 int32",
-    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [$0], {$1,$2}, [$3];",
-)
-send_pair_double = _ptx(
-    "send_pair_double",
-    None,
-    "int32 float64 float64 int32",
-    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f64 [$0], {$1,$2}, [$3];",
-)
+cluster_arrive = _ptx(None, "", "barrier.cluster.arrive.release.aligned;")
+# without order of memory but that of the fences before it
+cluster_arrive_relaxed = _ptx(None, "", "barrier.cluster.arrive.relaxed.aligned;")
+cluster_wait = _ptx(None, "", "barrier.cluster.wait.acquire.aligned;")
+cluster_rank = _ptx("int32", "", "mov.u32 $0, %cluster_ctarank;", pure=True)  # of this block
+peer_address = _ptx("int32", "int32 int32", "mapa.shared::cluster.u32 $0, $1, $2;", pure=True)
+# (peer's address, two values, peer's transaction barrier): counts as 8 bytes there, or as 16
+_SEND_PAIR = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.%s [$0], {$1,$2}, [$3];"
+send_pair = _ptx(None, "int32 float32 float32 int32", _SEND_PAIR % "f32")
+send_pair_double = _ptx(None, "int32 float64 float64 int32", _SEND_PAIR % "f64")
 
 # --- the grid --------------------------------------------------------------------------------------------------------
 
-grid_arrive = _ptx(  # adds to the counter and returns its previous value; a release of this thread's earlier writes
-    "grid_arrive",
-    "int32",
-    "int64 int64",
-    "{ .reg .b32 a; cvt.u32.u64 a, $2; atom.add.acq_rel.gpu.global.u32 $0, [$1], a; }",
+# adds to the counter and returns its previous value; a release of this thread's earlier writes
+grid_arrive = _ptx(
+    "int32", "int64 int64", "{ .reg .b32 a; cvt.u32.u64 a, $2; atom.add.acq_rel.gpu.global.u32 $0, [$1], a; }"
 )
-grid_wait = _ptx(  # waits until the counter's top bit differs from the given value's
-    "grid_wait",
+# waits until the counter's top bit differs from the given value's
+grid_wait = _ptx(
     None,
     "int64 int32",
     "{ .reg .pred p; .reg .b32 v; again: ld.acquire.gpu.global.u32 v, [$0]; xor.b32 v, v, $1;"
     " setp.ge.s32 p, v, 0; @p bra again; }",
 )
-report = _ptx("report", None, "int64", "red.relaxed.gpu.global.add.u32 [$0], 1;")  # adds one
-take = _ptx("take", "int32", "int64", "atom.relaxed.gpu.global.add.u32 $0, [$1], 1;")  # adds one; returns the old value
-look = _ptx("look", "int32", "int64", "ld.relaxed.gpu.global.u32 $0, [$1];")
-clear = _ptx("clear", None, "int64", "st.relaxed.gpu.global.u32 [$0], 0;")
-memory_fence = _ptx("memory_fence", None, "", "fence.acq_rel.gpu;")
+report = _ptx(None, "int64", "red.relaxed.gpu.global.add.u32 [$0], 1;")  # adds one
+take = _ptx("int32", "int64", "atom.relaxed.gpu.global.add.u32 $0, [$1], 1;")  # adds one; returns the old value
+look = _ptx("int32", "int64", "ld.relaxed.gpu.global.u32 $0, [$1];")
+clear = _ptx(None, "int64", "st.relaxed.gpu.global.u32 [$0], 0;")
+memory_fence = _ptx(None, "", "fence.acq_rel.gpu;")
