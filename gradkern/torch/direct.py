@@ -114,7 +114,7 @@ class Direct:
     """
 
     def __init__(self, name: str, outputs: tuple[str, ...], searched: bool = False) -> None:
-        self._name, self.outputs, self._searched = name, outputs, searched
+        self._name, self.outputs, self.searched = name, outputs, searched
         self.seen: Callable[[], Any] = flags if searched else _in_force
         self._binder = binder_of(name)
         self._padding = {n: (None,) * (len(self._binder.inputs) - n) for n in range(1, len(self._binder.inputs) + 1)}
@@ -176,7 +176,7 @@ class Direct:
         if prepared is None:
             prepared = self._prepared[needs, attributes] = self._ask(needs, attributes)
         wanted, named, key, host = prepared
-        policy = policy_of(seen) if self._searched else None
+        policy = policy_of(seen) if self.searched else None
         return Request(self._binder, self._padded(tensors), named, key, wanted, out, None, policy, host)
 
     def _padded(self, tensors: Tensors) -> Tensors:
@@ -211,7 +211,7 @@ class Direct:
     def _dispatched(self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes) -> tuple[Any, ...]:
         operator: Any = getattr(torch.ops.gradkern, self._name)
         wanted = ",".join(self._wanted(needs))
-        policy: dict[str, Any] = {"search": IN_FORCE} if self._searched else {}
+        policy: dict[str, Any] = {"search": IN_FORCE} if self.searched else {}
         named = zip(self._binder.inputs, tensors, strict=False)
         there = [each for name, each in named if name not in self._on_host]
         found = operator(*there, outputs=wanted, **policy, **dict(attributes))

@@ -57,10 +57,11 @@ class Planner:
         self.calls: list[Any] = []
         self.plans: list[Plan] = []
         self.reads = 0
+        self.made: type[Plan] = Plan
 
     def plan(self, binder: Any, provider: str, call: Any) -> Plan:
         self.calls.append(call)
-        self.plans.append(Plan())
+        self.plans.append(self.made())
         return self.plans[-1]
 
 

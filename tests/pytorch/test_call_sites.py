@@ -7,6 +7,7 @@ is run on the CPU.
 from __future__ import annotations
 
 import copy
+import ctypes
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -21,12 +22,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import gradkern
 import gradkern.torch
 from gradkern import plan_cache
+from gradkern.cuda.recording import Recording
 from gradkern.dispatch import run
 from gradkern.torch import direct
 from gradkern.torch.compile_backend import generated_code
 from gradkern.torch.compile_backend.call_sites import CallSite
 from gradkern.torch.compile_backend.dynamo_graph import rewriting
 from gradkern.torch.compile_backend.inductor_graphs import passes
+from gradkern.torch.compile_backend.operators.definition import OpCall
+from gradkern.torch.native import shim, sites
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 assert rewriting  # by which, and by the passes, all operators are defined
@@ -117,6 +121,44 @@ def norm(planner: Planner) -> Site:
     return site
 
 
+class Seen(TorchDispatchMode):
+    """Notes the operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[Any] = []
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), named: Any = None) -> Any:
+        self.operators.append(operator)
+        return operator(*args, **(named or {}))
+
+
+class Repeatable(Plan):
+    """A plan of one launch that machine code can repeat: a C function notes the addresses that it is given."""
+
+    REPEATABLE = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launched: list[list[int]] = []
+        self._called = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_int64))(self._launch)
+        self.function: Any = ctypes.cast(self._called, ctypes.c_void_p).value
+        self.block: Any = None
+
+    def __call__(self, *arguments: Any) -> None:
+        read, written, stream = arguments
+        if isinstance(stream, Recording):
+            addresses = (*read, *written)
+            self.block = [0] * (10 + len(addresses)), list(range(10, 10 + len(addresses))), []
+            stream.add(self, addresses)
+        else:
+            super().__call__(*arguments)
+
+    def _launch(self, words: Any) -> int:
+        self.launched.append(words[10 : len(self.block[0])])
+        return 0
+
+
 def every(results: Any) -> tuple[torch.Tensor, ...]:
     return (results,) if isinstance(results, torch.Tensor) else tuple(results)
 
@@ -141,6 +183,55 @@ def test_a_call_site_gives_the_plan_what_the_operator_does(planner: Planner, nam
     left = [(written[place], again[place]) for place in range(len(written)) if place not in used]
     given = [each.data_ptr() for each in site.tensors]
     assert all(one == other and one in given for one, other in left)  # what is written in place
+
+
+@pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
+@pytest.mark.parametrize("name", CALLS)
+def test_machine_code_gives_the_plan_what_the_call_site_does(
+    planner: Planner, name: str, request: pytest.FixtureRequest
+) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
+    planner.made = Repeatable
+    request.addfinalizer(lambda: sites.allow(False))
+    site = Site(name)
+    assert [site.misses() for _ in range(3)] == [1, 1, 0]  # planned, read, recognised
+    sites.allow(True)
+    expected = every(site.site(*site.tensors))
+    (plan,) = planner.plans
+    assert isinstance(plan, Repeatable)
+    call = site.site._ask(*site.arguments)
+    assert isinstance(call, OpCall)
+    if call.operator.searched:  # whether TF32 is allowed has no C function
+        for _ in range(4):
+            site.site(*site.tensors)
+        assert not plan.launched
+        return
+    before, launched = len(plan.runs), len(plan.launched)
+    found = every(site.site(*site.tensors))
+    assert (len(plan.runs), len(plan.launched)) == (before, launched + 1)
+    read, written, _ = plan.runs[-1]
+    addresses, places = plan.launched[-1], {each.data_ptr() for each in site.tensors}
+    assert tuple(addresses[: len(read)]) == read
+    kept = [place for place, each in enumerate(written) if each in places]  # written in place
+    assert [addresses[len(read) + place] for place in kept] == [written[place] for place in kept]
+    made = [each.data_ptr() for each in found if each.numel()]
+    assert {*made} <= {*addresses[len(read) :]} - places
+    for one, other in zip(found, expected, strict=True):
+        assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+    with Seen() as mode:  # and a dispatch mode sees the operator
+        site.site(*site.tensors)
+    assert site.operator in mode.operators
+    other = [each.clone() if each.dim() < 2 else torch.cat([each, each]) for each in site.tensors]
+    launched = len(plan.launched)
+    with gradkern.policy(deterministic=True):
+        site.site(*site.tensors)
+    if "norm" not in name:
+        assert every(site.site(*other))[0].shape[0] == 2 * expected[0].shape[0]
+    assert len(plan.launched) == launched
+    for allowed in (False, True):
+        sites.allow(allowed)
+        site.site(*site.tensors)
+        assert len(plan.launched) == launched + allowed
 
 
 def test_other_tensors_make_another_plan_and_both_are_known(norm: Site, planner: Planner) -> None:
@@ -213,16 +304,9 @@ def test_calls_are_counted_as_those_of_the_operator_are(norm: Site) -> None:
 
 
 def test_a_dispatch_mode_sees_the_operator(norm: Site, planner: Planner) -> None:
-    seen: list[Any] = []
-
-    class Seen(TorchDispatchMode):
-        def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), named: Any = None) -> Any:
-            seen.append(operator)
-            return operator(*args, **(named or {}))
-
-    with Seen():
+    with Seen() as mode:
         results = norm.site(*norm.tensors)
-    assert norm.operator in seen
+    assert norm.operator in mode.operators
     assert len(results) == 3
     assert not norm.misses()
 

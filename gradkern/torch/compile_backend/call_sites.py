@@ -19,13 +19,16 @@ from gradkern.arrays.torch_guards import Guard, guard_of
 from gradkern.dispatch.plan_cache import Slot, plan_cache
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recogniser import Recogniser
+from gradkern.policy import DEFAULT, current
 from gradkern.torch.compile_backend.operators.definition import OpCall, definition
 from gradkern.torch.direct import is_eager
+from gradkern.torch.native.sites import NativeSite
 
 __all__ = ["CallSite"]
 
 Tensors = tuple[torch.Tensor, ...]
 Layouts = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+_count_modes = torch._C._len_torch_dispatch_stack
 _MOST = 4
 """Of the shapes, and of what is in force, that a call site knows."""
 
@@ -41,11 +44,18 @@ class CallSite:
         self._operator: Any = getattr(torch.ops.gradkern, name).default
         self._ask, self._arguments, self._layouts = definition(name).ask, arguments, layouts or ()
         self._known: Recogniser[Guard, _Known] = Recogniser(1, _MOST, lives=lambda known: known.lives)
+        self._native = NativeSite(self._answer)
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
+        if self._native.call is not None and not _count_modes():
+            return self._native.call(*tensors)
+        return self._answer(*tensors)
+
+    def _answer(self, *tensors: torch.Tensor) -> Any:
         for guard, known in self._known.rows(None, ()):
             found = known(guard, tensors)
             if found is not None:
+                known.teach(self._native, tensors)
                 return found
         given = iter(tensors)
         arguments = [_filled(each, given) for each in self._arguments]
@@ -90,7 +100,9 @@ class _Known:
     __slots__ = (
         "_address",
         "_allocate",
+        "_can_repeat",
         "_now",
+        "_places",
         "_read",
         "_results",
         "_seen",
@@ -107,14 +119,17 @@ class _Known:
         # places among a call's tensors, followed by what it makes
         given = {id(each): place for place, each in enumerate(tensors)}
         new = {name: len(tensors) + place for place, name in enumerate(made)}
-        self._read = _picker([given[id(each)] for each in call.tensors if each is not None])
-        self._written = _picker([given[id(out[name])] if name in out else new[name] for name in outputs])
+        read = [given[id(each)] for each in call.tensors if each is not None]
+        written = [given[id(out[name])] if name in out else new[name] for name in outputs]
+        self._read, self._written = _picker(read), _picker(written)
         # places among what it makes, followed by a placeholder for all else
         results = [made.index(name) if name in made else len(made) for name in call.names]
         self._results = itemgetter(*results)
         self._unwanted = [tensors[0].new_empty(0)] if len(made) in results else []
         self._slot, self._stream = slot, kind.stream
         self._now, self._seen = call.operator.seen, call.operator.seen()
+        self._places = read, written, [outputs[name] for name in made], results
+        self._can_repeat = not (call.operator.searched and tensors[0].dtype is torch.float32)
 
     @property
     def lives(self) -> bool:
@@ -133,6 +148,12 @@ class _Known:
         addresses += tuple(map(self._address, made))
         plan.compute(self._read(addresses), self._written(addresses), self._stream())
         return self._results(made + self._unwanted)
+
+    def teach(self, native: NativeSite, tensors: Tensors) -> None:
+        """Let machine code answer such calls. Whether PyTorch allows TF32 has no C function."""
+        plan = self._slot.entry
+        if self._can_repeat and plan is not None and not plan.provisional and current() is DEFAULT:
+            native.teach(tensors, plan.plan, *self._places)
 
 
 def _picker(places: list[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:

@@ -6,4 +6,5 @@ machine_code  the function that PyTorch calls: written for Numba, compiled once,
 loaded        that code in this process, from the cache where it has it
 recording     a plan's launches, as machine code repeats them
 kernel        an operator registered that way: its records of calls, and the way to Python for all others
+sites         places in compiled code that are answered that way
 """

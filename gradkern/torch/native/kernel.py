@@ -39,16 +39,13 @@ def unsupported(name: str, key: str) -> str:
     reason = shim.unavailable(key)
     if reason:
         return reason
-    kinds = [_kind(each.type) for each in _schema(name).arguments]
+    schema = getattr(torch.ops.aten, name).default._schema
+    kinds = [_kind(each.type) for each in schema.arguments]
     if None in kinds or len(kinds) > w.MOST_ARGUMENTS:
         return f"{name} has arguments that PyTorch's C functions do not pass"
-    if any(str(each.type) != "Tensor" for each in _schema(name).returns):
+    if any(str(each.type) != "Tensor" for each in schema.returns):
         return f"{name} has results that are no tensors"
     return ""
-
-
-def _schema(name: str) -> Any:
-    return getattr(torch.ops.aten, name).default._schema
 
 
 def _kind(type_: Any) -> int | None:
@@ -84,7 +81,7 @@ class Record:
 
 
 class NativeKernel:
-    """An operator at a dispatch key: `by_python(keys, *args, **named)` answers every call that no record does.
+    """An overload at a dispatch key: `by_python(keys, *args, **named)` answers every call that no record does.
 
     forgotten   called with a record that no call can be in any more
     flags       whether calls depend on PyTorch's flags and on gradkern's policy
@@ -93,17 +90,18 @@ class NativeKernel:
 
     def __init__(
         self,
-        name: str,
+        operator: Any,
         key: str,
         by_python: Callable[..., Any],
-        forgotten: Callable[[Record], None],
+        forgotten: Callable[[Record], None] = lambda record: None,
         flags: bool = False,
         measured: int = 1,
     ) -> None:
         from gradkern.torch.native.loaded import free_function
 
-        self.name, self._key, self._by_python, self._forgotten = name, key, by_python, forgotten
-        self._schema = _schema(name)
+        self._schema = operator._schema
+        self._key, self._by_python, self._forgotten = key, by_python, forgotten
+        self._name = name = self._schema.name.partition("::")[2]
         self._block = words_of([0] * w.BLOCK_SIZE)
         self._address = ctypes.addressof(self._block)
         self._records: dict[tuple[int, ...], Record] = {}
@@ -136,7 +134,7 @@ class NativeKernel:
         """Let PyTorch call it. Raises RuntimeError where that cannot be."""
         if self._function is None:
             raise RuntimeError("all functions of machine code are in use")
-        return shim.Registration(self.name, self._key, self._function, file)
+        return shim.Registration(self._schema.name, self._key, self._function, file)
 
     def answer(self, enabled: bool) -> None:
         """Whether records are looked at; else every call is Python's."""
@@ -262,9 +260,9 @@ class NativeKernel:
         count = len(self._schema.returns)
         library = torch.library.Library(_NAMESPACE, "FRAGMENT")
         _libraries.append(library)
-        if not hasattr(getattr(torch.ops, _NAMESPACE), self.name):
-            library.define(f"{self.name}{arguments} -> ({', '.join(['Tensor'] * (count + 1))})")
-            library.impl(self.name, torch.library.fallthrough_kernel, "Autograd")
+        if not hasattr(getattr(torch.ops, _NAMESPACE), self._name):
+            library.define(f"{self._name}{arguments} -> ({', '.join(['Tensor'] * (count + 1))})")
+            library.impl(self._name, torch.library.fallthrough_kernel, "Autograd")
         by_python, failed = self._by_python, torch.empty(0, dtype=torch.float32, device="cpu")
 
         def answer(keys: Any, *args: Any, **named: Any) -> tuple[Any, ...]:
@@ -275,7 +273,7 @@ class NativeKernel:
                 return (*[None] * count, failed)
             return (*found, None) if count > 1 else (found, None)
 
-        library.impl(self.name, answer, self._key, with_keyset=True)
+        library.impl(self._name, answer, self._key, with_keyset=True)
 
 
 def _flags() -> int:

@@ -414,6 +414,10 @@ def _allocate(shim: int, record: int, addresses: int, made: int) -> int:
     outputs = load(record, w.RECORD_OUTPUTS)
     for index in range(load(record, w.RECORD_OUTPUT_COUNT)):
         each = outputs + 8 * w.OUTPUT_SIZE * index
+        if load(each, w.OUTPUT_DIM) < 0:
+            if call(load(shim, w.NEW_HANDLE), load(each, w.OUTPUT_SIZES), made + 8 * index):
+                return index
+            continue
         failed = call(
             load(shim, w.EMPTY_STRIDED),
             load(each, w.OUTPUT_DIM),

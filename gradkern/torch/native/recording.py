@@ -12,9 +12,9 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.call import Delegating, Plan, Repeatable, execution
 from gradkern.torch.native import words as w
-from gradkern.torch.native.shim import address_of, dtype_code
+from gradkern.torch.native.shim import address_of, dtype_code, empty
 
-__all__ = ["Cudnn", "Output", "Steps", "Unrepeatable", "of_cpu", "of_cuda", "unrepeatable"]
+__all__ = ["Cudnn", "Empty", "Output", "Steps", "Unrepeatable", "of_cpu", "of_cuda", "unrepeatable"]
 
 
 class Unrepeatable(Exception):  # noqa: N818  not an error: Python answers such calls
@@ -39,11 +39,23 @@ class Output:
         return [self.place, len(self.shape), *addresses, dtype_code(self.dtype), kind, self.device.index or 0]
 
 
+@dataclass(frozen=True)
+class Empty:
+    """A result that is not wanted: a tensor without elements, the same in every call."""
+
+    place: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def words(self, held: list[Any]) -> list[int]:
+        return [self.place, -1, empty(self.dtype, self.device), 0, 0, 0, 0]
+
+
 @dataclass
 class Steps:
     """The launches of a plan, and the arrays that it makes; what their words point to is held."""
 
-    outputs: list[Output]
+    outputs: list[Any]  # Output or Empty, these last
     launches: list[list[int]] = field(default_factory=list)
     scratch: int = -1  # bytes; -1 where no scratch memory of the stream is needed
     held: list[Any] = field(default_factory=list)
@@ -77,15 +89,26 @@ def words_of(values: Sequence[int]) -> Any:
     return (ctypes.c_int64 * max(len(values), 1))(*values)
 
 
-def of_cuda(plan: Plan, inputs: Sequence[int | tuple[int]], outputs: list[Output], device: torch.device) -> Steps:
-    """The launches of a plan for a GPU. inputs: the place of each one's address, or its address in a tuple."""
+def of_cuda(
+    plan: Plan,
+    inputs: Sequence[int | tuple[int]],
+    outputs: list[Output],
+    device: torch.device,
+    written: Sequence[int] | None = None,
+) -> Steps:
+    """The launches of a plan for a GPU.
+
+    inputs   the place of each one's address, or its address in a tuple
+    written  the places of what it writes, by default the outputs
+    """
     from gradkern.cuda.recording import BUFFER, COUNTER, Place, Recording  # needs the packages for a GPU
 
     _required(plan)
     cudnn = partial(_cudnn, device.index or 0)
     recording, steps = Recording(cudnn), Steps(outputs, held=[plan])
     read: Any = tuple([each[0] if isinstance(each, tuple) else Place(each) for each in inputs])
-    execution(plan)(read, tuple([Place(w.MOST_ARGUMENTS + n) for n in range(len(outputs))]), recording)  # type: ignore
+    places_written = range(w.MOST_ARGUMENTS, w.MOST_ARGUMENTS + len(outputs)) if written is None else written
+    execution(plan)(read, tuple([Place(each) for each in places_written]), recording)  # type: ignore
     places: dict[Any, int] = {COUNTER: w.COUNTER, BUFFER: w.BUFFER}
     if recording.scratch is not None:
         steps.scratch = recording.scratch

@@ -15,7 +15,17 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.policy import watch_blocks
 from gradkern.torch.native.words import POLICIES, SHIM
 
-__all__ = ["Registration", "address_of", "addresses", "dtype_code", "raiser", "stash", "unavailable", "version"]
+__all__ = [
+    "Registration",
+    "address_of",
+    "addresses",
+    "dtype_code",
+    "empty",
+    "raiser",
+    "stash",
+    "unavailable",
+    "version",
+]
 
 _RAISE = "_ZN2at4_ops4neg_4callERNS_6TensorE"
 """at::Tensor& at::_ops::neg_::call(at::Tensor&): enters the dispatcher with no handler between, as C functions have."""
@@ -101,13 +111,14 @@ def dtype_code(dtype: torch.dtype) -> int:
 
 
 class Registration:
-    """A function registered for an aten operator at a dispatch key, until it is undone. `file` is shown in PyTorch's
-    table of kernels. Raises RuntimeError where PyTorch refuses.
+    """A function registered for an operator, NAMESPACE::NAME, at a dispatch key, until it is undone. `file` is shown in
+    PyTorch's table of kernels. Raises RuntimeError where PyTorch refuses.
     """
 
-    def __init__(self, name: str, key: str, function: int, file: str) -> None:
+    def __init__(self, operator: str, key: str, function: int, file: str) -> None:
+        namespace, _, name = operator.partition("::")
         core, self._library = _torch_library("libtorch_cpu.so"), ctypes.c_void_p()
-        where = b"aten", key.encode(), file.encode(), ctypes.c_uint32(1)
+        where = namespace.encode(), key.encode(), file.encode(), ctypes.c_uint32(1)
         if core.aoti_torch_library_init_impl(*where, ctypes.byref(self._library)):
             raise RuntimeError(f"PyTorch has not made a library of kernels for {key}")
         _take_warning()
@@ -152,8 +163,17 @@ class _Raiser(torch.Tensor):
 @cache
 def raiser() -> int:
     """The handle of such a tensor, never deleted."""
-    made: Any = torch.Tensor._make_wrapper_subclass(_Raiser, (1,))  # pyright: ignore[reportAttributeAccessIssue]
-    handle: Any = torch._C._aoti.unsafe_alloc_void_ptr_from_tensor(made)  # pyright: ignore[reportAttributeAccessIssue]
+    return _handle_of(torch.Tensor._make_wrapper_subclass(_Raiser, (1,)))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@cache
+def empty(dtype: torch.dtype, device: torch.device) -> int:
+    """The handle of a tensor without elements, never deleted."""
+    return _handle_of(torch.empty(0, dtype=dtype, device=device))
+
+
+def _handle_of(tensor: torch.Tensor) -> int:
+    handle: Any = torch._C._aoti.unsafe_alloc_void_ptr_from_tensor(tensor)  # pyright: ignore[reportAttributeAccessIssue]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     return pointer(handle, None)

@@ -31,6 +31,7 @@ SHIM = (
     "aoti_torch_get_data_ptr",
     "aoti_torch_delete_tensor_object",
     "aoti_torch_new_uninitialized_tensor",
+    "aoti_torch_new_tensor_handle",
     "aoti_torch_empty_strided",
     "torch_list_size",
     "torch_list_get_item",
@@ -64,6 +65,7 @@ SHIM = (
     GET_DATA_PTR,
     DELETE_TENSOR,
     NEW_UNDEFINED,
+    NEW_HANDLE,
     EMPTY_STRIDED,
     LIST_SIZE,
     LIST_GET_ITEM,
@@ -130,7 +132,9 @@ BLOCK_SIZE = BLOCK_ARGUMENTS + MOST_ARGUMENTS
 
 OUTPUT_RESULT, OUTPUT_DIM, OUTPUT_SIZES, OUTPUT_STRIDES, OUTPUT_DTYPE, OUTPUT_DEVICE_TYPE, OUTPUT_DEVICE = range(7)
 OUTPUT_SIZE = 7
-"""OUTPUT_RESULT: its place among the results; -1 for memory that is only used within."""
+"""OUTPUT_RESULT: its place among the results; -1 for memory that is only used within. OUTPUT_DIM is -1 for a tensor
+that is the same in every call: OUTPUT_SIZES is its handle.
+"""
 
 (
     LAUNCH_FUNCTION,

@@ -107,7 +107,8 @@ class Kernel:
             return
         try:
             flags, measured = self.translation.searched, self.translation.measured
-            override.native = NativeKernel(name, key, self.answer, self._fold, flags, measured)
+            operator = getattr(torch.ops.aten, name).default
+            override.native = NativeKernel(operator, key, self.answer, self._fold, flags, measured)
             override.install()
         except Exception as error:  # it cannot be compiled here, or PyTorch does not take it
             override.native, self.by_python = None, _said(error)

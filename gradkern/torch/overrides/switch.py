@@ -18,6 +18,7 @@ from gradkern.system import locks
 from gradkern.torch.aten import TRANSLATIONS
 from gradkern.torch.compile_backend import choice, findings
 from gradkern.torch.counter import forget_calls
+from gradkern.torch.native import sites
 from gradkern.torch.overrides import ranks
 from gradkern.torch.overrides.comparison import Verdicts, compare, follow, leave_short, verdicts
 from gradkern.torch.overrides.graph_comparison import compare_graphs, forget_runs
@@ -76,7 +77,8 @@ def enable(
                 where that is better for the step. False takes all that has a plan; so do plan="now" and
                 on_refusal="raise"
     native      machine code answers calls of kinds that have come before, without Python and without the GIL: on the
-                host a call then costs about what PyTorch's own does. New, and off by default. `report` says of which
+                host a call then costs about what PyTorch's own does. So it does gradkern's operators in models that are
+                compiled with backend="gradkern". New, and off by default. `report` says of which
                 kinds of calls Python answers nevertheless, and why. timed=True leaves all to Python
 
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
@@ -108,6 +110,7 @@ def enable(
             else:
                 kernel.disable()
         _leave_whole(options.inductor)
+        sites.allow(options.native)
         _options[:] = [options]
 
 
@@ -139,6 +142,7 @@ def disable() -> None:
         for kernel in _kernels():
             kernel.disable()
         _leave_whole(())
+        sites.allow(False)
         _options.clear()
 
 

@@ -1,0 +1,148 @@
+"""Calls of one place in compiled code answered from machine code: an operator of PyTorch's for each number of tensors
+that such calls are given and return. Its first argument says which place it is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import count
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+
+from gradkern.call import Plan, Tensor
+from gradkern.torch.native import shim
+from gradkern.torch.native import words as w
+from gradkern.torch.native.kernel import NativeKernel, Record
+from gradkern.torch.native.recording import Empty, Output, Unrepeatable, of_cuda
+
+__all__ = ["NativeSite", "allow"]
+
+_NAMESPACE = "gradkern_site"
+_MOST_ALIKE = 16
+_numbers = count()
+_sites: weakref.WeakValueDictionary[int, NativeSite] = weakref.WeakValueDictionary()
+_libraries: list[Any] = []
+_allowed = False
+
+
+def allow(native: bool) -> None:
+    """Whether machine code answers from now on, where it has records."""
+    global _allowed
+    _allowed = native
+    for site in tuple(_sites.values()):
+        site.follow()
+
+
+class NativeSite:
+    """A place in compiled code. `by_python(*tensors)` answers the calls that no record does.
+
+    call   answers a call with these tensors; None as long as there is no record
+    """
+
+    def __init__(self, by_python: Callable[..., Any]) -> None:
+        self.by_python = by_python
+        self.call: Callable[..., Any] | None = None
+        self._number, self._wanted = next(_numbers), True
+        self._records: list[Record] = []
+        self._operator: Callable[..., Any] | None = None
+        _sites[self._number] = self
+
+    def follow(self) -> None:
+        """Do as is allowed now."""
+        self.call = self._operator if _allowed and self._wanted else None
+
+    def teach(
+        self,
+        tensors: tuple[torch.Tensor, ...],
+        plan: Plan,
+        read: list[int],
+        written: list[int],
+        made: list[Tensor],
+        results: list[int],
+    ) -> None:
+        """Let machine code answer the next call like this one, if it can.
+
+        read, written  places among the tensors, followed by what is made, in the order of the plan's inputs and outputs
+        results        the places of the results among what is made; behind them for an empty tensor
+        """
+        device = tensors[0].device
+        if not (_allowed and self._wanted) or (tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+            return
+        found = _operator(len(tensors), len(results), device.type.upper())
+        if found is None or (len(self._records) == _MOST_ALIKE and not any(each.taken for each in self._records)):
+            self._wanted = False
+            self.follow()
+            return
+        operator, kernel = found
+        if self._records and self._records[-1].scratch >= 0 and kernel.add_stream(self._records[-1]):
+            return
+        if len(self._records) == _MOST_ALIKE:
+            return
+        try:
+            steps = _steps(plan, len(tensors), read, written, made, results, tensors[0].dtype, device)
+        except Unrepeatable:
+            self._wanted = False
+            return
+        record = kernel.add((self._number, *tensors), {}, steps, 0, device)
+        if record is None:
+            self._wanted = False
+            return
+        if record.scratch >= 0:
+            kernel.add_stream(record)
+        self._records.append(record)
+        self._operator = partial(operator, self._number)
+        self.follow()
+
+
+def _steps(
+    plan: Plan,
+    inputs: int,
+    read: list[int],
+    written: list[int],
+    made: list[Tensor],
+    results: list[int],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Any:
+    outputs: list[Any] = []
+    for place, each in enumerate(made):
+        strides = tuple([step // each.dtype.itemsize for step in each.strides])
+        result = results.index(place) if place in results else -1
+        outputs.append(Output(result, each.shape, strides, getattr(torch, each.dtype.name), device))
+
+    def place_of(place: int) -> int:
+        return place + 1 if place < inputs else w.MOST_ARGUMENTS + place - inputs
+
+    steps = of_cuda(plan, list(map(place_of, read)), outputs, device, list(map(place_of, written)))
+    steps.outputs += [Empty(n, dtype, device) for n, place in enumerate(results) if place == len(made)]
+    if len(steps.outputs) > w.MOST_OUTPUTS:
+        raise Unrepeatable("it has more results")
+    return steps
+
+
+@cache
+def _operator(inputs: int, outputs: int, key: str) -> tuple[Callable[..., Any], NativeKernel] | None:
+    """The operator for so many tensors and results; None where machine code cannot answer it."""
+    if shim.unavailable(key) or inputs + 1 > w.MOST_ARGUMENTS or outputs > w.MOST_OUTPUTS:
+        return None
+    name = f"call_{inputs}_{outputs}"
+    tensors = ", ".join(["int site", *[f"Tensor x{n}" for n in range(inputs)]])
+    library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+    _libraries.append(library)
+    library.define(f"{name}({tensors}) -> ({', '.join(['Tensor'] * outputs)})")
+    library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    overload: Any = getattr(getattr(torch.ops, _NAMESPACE), name).default
+    try:
+        kernel = NativeKernel(overload, key, _by_python, flags=True)
+        kernel.register(__file__)
+    except Exception:  # it cannot be compiled here, or PyTorch does not take it
+        return None
+    kernel.answer(True)
+    return overload._op, kernel
+
+
+def _by_python(keys: Any, site: int, *tensors: torch.Tensor) -> Any:
+    return _sites[site].by_python(*tensors)
