@@ -16,6 +16,7 @@ from kernel_kinds import by_kind
 from train_models import MODELS, TINY, Model, dropouts
 
 import gradkern.torch
+from gradkern.torch.compile_backend import choice
 
 __all__ = ["BF16", "COLUMNS", "IN_A_ROW", "TrainingRow", "model_of", "seed"]
 
@@ -119,8 +120,18 @@ class TrainingRow:
         found["compiled_seconds"] = time.perf_counter() - start
         findings = gradkern.torch.report().compiled[before:]
         if column.startswith("gradkern"):
+            self._compile_plain(column)
             found["fused"] = sum(not each.reason for each in findings)
             found["left"] = dict(Counter(f"{each.fusion}: {each.reason}" for each in findings if each.reason))
+
+    def _compile_plain(self, column: str) -> None:
+        """Inductor's form, which `tune` compares: compiled there, it would wait for locks of rows that stand still."""
+        for plain in (True, False):
+            for each in choice.live():
+                each.plain = plain
+            if plain:
+                self._backward(column)
+                self._wait()
 
     def _loss(self, column: str) -> Callable[[Any], Any]:
         """What computes a column's loss of a batch."""
