@@ -14,20 +14,23 @@ __all__ = ["EmptyPlan", "device_of", "require_flat", "row_stride", "size_of"]
 
 @dataclass(frozen=True, slots=True)
 class EmptyPlan:
-    """The plan of a call without elements: sums over no rows are zero, other outputs are empty. `sizes`: bytes of
-    outputs.
+    """The plan of a call without elements: sums over no rows are zero, other outputs are empty.
+
+    sizes  bytes of outputs
+    fills  the byte that each is filled with; none: 0
     """
 
     kernel: str
     scratch: int
     device: Device
     sizes: tuple[int, ...]
+    fills: tuple[int, ...] = ()
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         with activate(self.device):
-            for address, size in zip(outputs, self.sizes, strict=True):
+            for address, size, fill in zip(outputs, self.sizes, self.fills or [0] * len(outputs), strict=True):
                 if size:
-                    check(driver.cuMemsetD8Async(address, 0, size, stream), "writing zeros")
+                    check(driver.cuMemsetD8Async(address, fill, size, stream), "filling outputs")
 
 
 def device_of(call: Call) -> Device:

@@ -62,6 +62,46 @@ def test_all_labels_ignored_is_nan_with_gradients_of_0() -> None:
     assert not torch.autograd.grad(loss, x)[0].any()
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_no_rows_at_all(reduction: str) -> None:
+    for shape, target in (
+        ((0, 5), torch.zeros(0, dtype=torch.int64)),
+        ((2, 5, 0), torch.zeros(2, 0, dtype=torch.int64)),
+        ((0, 5), torch.zeros(0, 5, dtype=F64)),
+    ):
+        x = data(*shape)
+        ours = cross_entropy(x, target, reduction=reduction)
+        torch.testing.assert_close(ours, functional.cross_entropy(x, target, reduction=reduction), equal_nan=True)
+        assert torch.autograd.grad(ours.sum(), x)[0].shape == shape
+    x, w, target = data(0, 3), data(5, 3), torch.zeros(0, dtype=torch.int64)
+    ours = linear_cross_entropy(x, w, target, reduction=reduction)
+    theirs = functional.cross_entropy(functional.linear(x, w), target, reduction=reduction)
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
+    assert not torch.autograd.grad(ours.sum(), w)[0].any()
+
+
+def test_weights_of_0_for_all_labels_are_nan_with_label_smoothing_too() -> None:
+    x, target, weight = data(3, 4), torch.tensor([1, 1, -100]), torch.tensor([1.0, 0.0, 2.0, 3.0], dtype=F64)
+    for smoothing in (0.0, 0.3):
+        ours, theirs = (
+            f(x, target, weight, label_smoothing=smoothing) for f in (cross_entropy, functional.cross_entropy)
+        )
+        assert ours.isnan()
+        assert theirs.isnan()
+        found, expected = (torch.autograd.grad(each, x)[0] for each in (ours, theirs))
+        torch.testing.assert_close(found[:2], expected[:2], equal_nan=True)
+        assert not found[2].any()  # an ignored row's gradient is 0, whatever the norm
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_probabilities_keep_their_digits_beside_logits_of_16_bits(dtype: Any) -> None:
+    x, target = data(4, 9, dtype=dtype), data(4, 9, dtype=F32).detach().softmax(1)
+    ours, theirs = cross_entropy(x, target), functional.cross_entropy(x.float(), target)
+    close(ours, theirs)
+    assert functional.cross_entropy(x, target).dtype is ours.dtype
+    close(torch.autograd.grad(ours, x)[0], torch.autograd.grad(theirs, x)[0])
+
+
 def test_labels_of_every_integer_type() -> None:
     x = data(5, 9)
     for kind in (torch.uint8, torch.int8, torch.int16, torch.int32):
@@ -91,6 +131,24 @@ def test_in_place_the_gradient_has_the_logits_memory() -> None:
     (found,) = torch.autograd.grad(loss, z)
     assert found.data_ptr() == z.data_ptr()
     close(found, expected)
+    assert "in_place with a leaf as input" in message(ArgumentError, cross_entropy, x, target, in_place=True)
+
+
+def test_batches_of_upstream_gradients() -> None:
+    x, w, target, upstream = data(6, 7), data(9, 7), torch.randint(0, 7, (6,)), torch.arange(3.0, dtype=F64)
+    for ours, theirs, leaves in (
+        (cross_entropy(x, target), functional.cross_entropy(x, target), (x,)),
+        (
+            linear_cross_entropy(x, w, target),
+            functional.cross_entropy(functional.linear(x, w), target),
+            (x, w),
+        ),
+    ):
+        found, expected = (
+            torch.autograd.grad(each, leaves, upstream, is_grads_batched=True) for each in (ours, theirs)
+        )
+        for one, two in zip(found, expected, strict=True):
+            close(one, two)
 
 
 def test_second_derivatives_and_retained_graphs() -> None:
@@ -161,6 +219,8 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
     assert message(AttributeValueError, cross_entropy, x, target, label_smoothing=2) == (
         "cross_entropy: label_smoothing is 2; expected a number from 0 to 1"
     )
+    found = message(ArgumentError, cross_entropy, x, data(6, 7).detach().softmax(1), ignore_index=2)
+    assert found == "cross_entropy: ignore_index is 2 with probabilities; expected labels"
     assert message(DTypeError, cross_entropy, x, target > 3) == (
         "cross_entropy: target has type bool; expected labels of an integer type"
     )

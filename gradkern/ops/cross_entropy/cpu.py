@@ -20,7 +20,7 @@ from gradkern.cpu.gelu import exp
 from gradkern.cpu.sums import SPAN, rows_per_task
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.errors import DataError
-from gradkern.ops.cross_entropy.roles import Roles, roles_of
+from gradkern.ops.cross_entropy.roles import Roles, empty_is_nan, roles_of
 from gradkern.strides import is_dense, memory_order
 
 __all__ = ["label_weights", "plan", "reduced", "row_factors"]
@@ -233,9 +233,9 @@ def row_factors(call: Call, given: Mapping[str, Any], weights: LabelWeights) -> 
     """What the gradient of each row's own loss is multiplied with."""
     upstream = roles_of(call).upstream
     norm = np.float64(weights.each.sum() if call.attributes["reduction"] == "mean" else 1)
-    if norm == 0 and call.attributes.get("empty") != "nan":
-        return np.zeros(weights.each.shape)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    if norm == 0:
+        return np.full(weights.each.shape, np.nan if empty_is_nan(call) else 0.0)
+    with np.errstate(invalid="ignore"):
         return (1.0 if upstream is None else _exact(call, upstream, given)) / norm + np.zeros(weights.each.shape)
 
 
@@ -246,9 +246,10 @@ def reduced(call: Call, losses: np.ndarray, weights: LabelWeights) -> Any:
     if call.attributes["reduction"] == "sum":
         return losses.sum(dtype=np.float64)
     if not weights.counted.any():
-        return np.nan if call.attributes.get("empty") == "nan" else 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return losses.sum(dtype=np.float64) / np.float64(weights.each.sum())
+        return np.nan if empty_is_nan(call) else 0.0
+    norm = weights.each.sum()
+    with np.errstate(invalid="ignore"):
+        return losses.sum(dtype=np.float64) / norm if norm != 0 else np.nan
 
 
 class _Launch:
@@ -293,8 +294,10 @@ class _Launch:
         given = dict(zip(self._inputs, read, strict=True))
         made = dict(zip(call.outputs, write, strict=True))
         if not self._rows or not self._columns:
-            for array in write:
+            for name, array in made.items():
                 array[...] = 0
+                if name == roles.loss and empty_is_nan(call):
+                    self._write(made, name, np.nan)
             return
         if roles.labels is None:
             labels, weights = np.full(self._rows, -1), LabelWeights(np.ones(self._rows), np.full(self._rows, True))

@@ -11,6 +11,7 @@ from gradkern.call import Call, Plan, Tensor
 from gradkern.cpu.element_types import arithmetic
 from gradkern.ops.cross_entropy import cpu
 from gradkern.ops.cross_entropy.parts import chunks
+from gradkern.ops.cross_entropy.roles import empty_is_nan
 from gradkern.strides import c_strides
 
 __all__ = ["plan"]
@@ -34,8 +35,8 @@ class LinearPlan:
         X, W = (np.asarray(given[name]).astype(wide) for name in ("X", "W"))
         rows, classes = len(X), len(W)
         if not rows or not classes:
-            for array in outputs:
-                array[...] = 0
+            for name, array in made.items():
+                array[...] = np.nan if name == "loss" and empty_is_nan(call) else 0
             return
         weights = cpu.label_weights(call, given, classes)
         losses, factors = np.empty(rows, wide), cpu.row_factors(call, given, weights).astype(wide)

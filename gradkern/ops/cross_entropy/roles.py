@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradkern.call import Call
 
-__all__ = ["Roles", "roles_of"]
+__all__ = ["Roles", "empty_is_nan", "roles_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,11 @@ class Roles:
     def forward(self) -> bool:
         """Whether the data are logits."""
         return self.data != "log_prob"
+
+
+def empty_is_nan(call: Call) -> bool:
+    """Whether the loss of no rows that count is NaN, as in PyTorch."""
+    return call.attributes["reduction"] == "mean" and call.attributes.get("empty") == "nan"
 
 
 def roles_of(call: Call) -> Roles:

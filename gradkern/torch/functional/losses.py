@@ -24,6 +24,7 @@ Tensor = torch.Tensor
 _LOSS = Direct("CrossEntropy", ("loss", "dX"))
 _LINEAR = Direct("LinearCrossEntropy", ("loss", "dX", "dW", "dB"))
 _REDUCTIONS = "none", "mean", "sum"
+_functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def cross_entropy(
@@ -46,8 +47,8 @@ def cross_entropy(
     softcap   the logits are softcap tanh(input / softcap); 0: they are input
     in_place  the gradient takes the memory of `input`; nobody may read it after the backward pass
 
-    The loss has the type of the input, float32 under autocast. Labels may be of any integer type; a label that is no
-    class makes its row NaN on a GPU.
+    The loss has the type of the input, with probabilities the wider of both types, float32 under autocast. Labels may
+    be of any integer type; a label that is no class makes its row NaN on a GPU.
 
     Raises ArgumentError, DTypeError, ShapeError and AttributeValueError for what does not fit.
 
@@ -72,11 +73,19 @@ def cross_entropy(
     if input.dim() == 0 or target.shape != (input.shape if dense else rows):
         expected = f"{tuple(input.shape)} of probabilities, or {rows} of labels"
         raise ShapeError(f"{name}: target has shape {tuple(target.shape)}; expected {expected}")
+    if dense and ignore_index >= 0:
+        raise ArgumentError(f"{name}: ignore_index is {ignore_index} with probabilities; expected labels")
+    if in_place and input.requires_grad and input.is_leaf:
+        raise ArgumentError(f"{name}: in_place with a leaf as input; expected logits that an operation made")
     classes = input.shape[min(1, input.dim() - 1)]
     if weight is not None:
         require_shape(name, "weight", weight, (classes,), "a value for each class")
         weight = _beside(weight, input)
-    target = target.to(input.dtype) if dense else _labels(name, target)
+    if dense:  # probabilities keep their digits beside logits of 16 bits
+        kind = torch.promote_types(input.dtype, target.dtype)
+        input, target = input.to(kind), target.to(kind)  # noqa: A001
+    else:
+        target = _labels(name, target)
     count_call(name, input)
     x = input if input.dim() > 1 else input[None]
     y = target if input.dim() > 1 else target[None]
@@ -237,7 +246,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             y = _pytorchs(z, labels.long(), weight, *(named[name] for name in _OPTIONS)).to(grad.dtype)
             dx, dw, db = differentiable(y, (x, w, b), needs, grad)
         elif ctx.gradients is not None:
-            dx, dw, db = (None if each is None else each.mul_(grad) for each in ctx.gradients)
+            scaled = torch.mul if _functorch.is_legacy_batchedtensor(grad) else torch.Tensor.mul_  # is_grads_batched
+            dx, dw, db = (None if each is None else scaled(each, grad) for each in ctx.gradients)
             ctx.gradients = None  # a second backward pass of a retained graph computes them again
         else:
             operands = x.contiguous(), w.contiguous(), labels, b, weight, grad.contiguous()

@@ -16,6 +16,7 @@ from gradkern.strides import c_strides
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.cuda.rows import EmptyPlan
 from gradkern.ops.cross_entropy.cuda.plan import plan
 
 pytestmark = pytest.mark.thorough
@@ -69,6 +70,15 @@ def call_of(operator: str, dtype: str, shape: tuple[int, ...], options: tuple[tu
             outputs["entropy"] = tensor(U, rows)
         attributes |= {"label_smoothing": 0.0, "z_loss": 0.0, "softcap": 0.0, "empty": "nan", **chosen}
     return Call(operator, inputs, outputs, attributes, axes, frozenset(), "cuda:0", Policy())
+
+
+@pytest.mark.parametrize("empty", ["zero", "nan"])
+def test_the_mean_of_no_rows_is_filled_without_a_kernel(empty: str) -> None:
+    with dry_run(DryRunDevice(0, (9, 0), 132, SHARED_MEMORY[9, 0])) as device:
+        made = plan(call_of("CrossEntropy", f, (0, 5), (("empty", empty),)))
+    assert isinstance(made, EmptyPlan)
+    assert not device.specs
+    assert dict(zip(made.sizes, made.fills, strict=True)) == {4: 0xFF if empty == "nan" else 0, 0: 0}
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,19 @@ def test_where_all_weights_that_count_are_0_the_loss_is_nan_and_the_gradient_0()
     assert np.isnan(gradkern.run("CrossEntropy", X, labels, weights, empty="nan").dX).all()  # as PyTorch's
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_no_rows_at_all(reduction: str) -> None:
+    X, W, labels = np.ones((0, 5), f), np.ones((4, 5), f), np.zeros(0, np.int64)
+    for empty, mean in (("zero", 0.0), ("nan", np.nan)):
+        found = run_any("CrossEntropy", X, labels, reduction=reduction, empty=empty, outputs=["loss", "dX"])
+        np.testing.assert_array_equal(found.loss, mean if reduction == "mean" else np.zeros((0,) * found.loss.ndim))
+        linear = run_any("LinearCrossEntropy", X, W, labels, reduction=reduction, empty=empty, outputs=["loss", "dW"])
+        np.testing.assert_array_equal(linear.loss, found.loss)
+        np.testing.assert_array_equal(linear.dW, 0)
+    if reduction == "mean":
+        assert gradkern.run("SoftmaxCrossEntropyLoss", X, labels).output == 0
+
+
 def test_an_ignored_label_may_be_a_class_or_none_and_its_row_is_not_read_as_one() -> None:
     X, weights = np.random.default_rng(0).standard_normal((4, 5)).astype(f), np.arange(1, 6).astype(f)
     for ignored in (2, -1, 1 << 40):

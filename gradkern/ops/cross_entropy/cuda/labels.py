@@ -139,7 +139,7 @@ def build(config: LossConfig, losses: str, result: str, nan_if_empty: bool) -> C
                 out[0] = OUT(first)
                 store_result(loss, out)
             else:
-                inverse = float64(1) / first
+                inverse = float64(1) / first if first != 0 else float64(math.nan)
                 pair[0], pair[1] = inverse, inverse
                 if not NAN_IF_EMPTY and first == 0:
                     pair[0] = float64(0)

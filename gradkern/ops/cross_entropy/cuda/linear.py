@@ -26,7 +26,7 @@ from gradkern.kernels.rows.config import configs
 from gradkern.kernels.rows.plan import launch_of
 from gradkern.kernels.rows.problem import RowsTypes, problem_of
 from gradkern.ops.cross_entropy.cuda.config import EXACT_LABELS
-from gradkern.ops.cross_entropy.cuda.plan import LOSSES, OWN, OWN_BYTES, OWN_OFFSETS, Step, Steps, config_of
+from gradkern.ops.cross_entropy.cuda.plan import LOSSES, OWN, OWN_BYTES, OWN_OFFSETS, Step, Steps, config_of, empty_plan
 from gradkern.ops.cross_entropy.parts import chunks, padded
 from gradkern.ops.cross_entropy.roles import roles_of
 from gradkern.strides import c_strides
@@ -133,7 +133,7 @@ def plan(call: Call) -> LinearPlan | EmptyPlan:
     X, W = call.inputs["X"], call.inputs["W"]
     (rows, features), classes = X.shape, W.shape[0]
     if not rows or not classes:
-        return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
+        return empty_plan(call, device, "loss")
     if not features:
         raise Refusal("matrix products take no empty arrays")
     if classes >= EXACT_LABELS:

@@ -20,9 +20,9 @@ from gradkern.kernels.rows.config import RowsConfig, configs
 from gradkern.kernels.rows.plan import RowArrays, launch_of, rows_problem
 from gradkern.kernels.rows.problem import RowsProblem
 from gradkern.ops.cross_entropy.cuda.config import ARGUMENTS, BLOCK, EXACT_LABELS, MOST_BLOCKS, LossConfig
-from gradkern.ops.cross_entropy.roles import Roles, roles_of
+from gradkern.ops.cross_entropy.roles import Roles, empty_is_nan, roles_of
 
-__all__ = ["LOSSES", "OWN", "OWN_BYTES", "OWN_OFFSETS", "Step", "Steps", "config_of", "plan"]
+__all__ = ["LOSSES", "OWN", "OWN_BYTES", "OWN_OFFSETS", "Step", "Steps", "config_of", "empty_plan", "plan"]
 
 LOSSES = "losses of rows"
 OWN = "factors", "of classes", "partials", LOSSES, "counter"
@@ -44,7 +44,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     roles, device = roles_of(call), device_of(call)
     data = call.inputs[roles.data]
     if 0 in data.shape:
-        return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
+        return empty_plan(call, device, roles.loss)
     tensors = {**call.inputs, **call.outputs}
     columns = data.shape[roles.axis]
     if columns >= EXACT_LABELS:
@@ -78,6 +78,11 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
         copied=copied,
         alike=not call.scalars,
     )
+
+
+def empty_plan(call: Call, device: Device, loss: str | None) -> EmptyPlan:
+    fills = tuple(0xFF * (name == loss and empty_is_nan(call)) for name in call.outputs)  # all bits set are NaN
+    return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()), fills)
 
 
 def config_of(call: Call, roles: Roles) -> LossConfig:
