@@ -3138,6 +3138,7 @@ def run(
     scales: _Array | Sequence[float] | None = None,
     *,
     input_size: Sequence[int] | None = None,
+    antialias: Literal[0, 1] = 0,
     coordinate_transformation_mode: Literal[
         "half_pixel",
         "half_pixel_symmetric",
@@ -3169,9 +3170,12 @@ def run(
           tf_crop_and_resize
       scales: outputs for each input along each dimension; without it dY's sizes over dX's
       input_size: spatial dimensions of the input; without it those of an `out` array
+      antialias: 1: linear and cubic filters are as wide in outputs as in inputs, where there are fewer outputs than
+          inputs
       coordinate_transformation_mode: where in the input an output is
       cubic_coeff_a: coefficient of the cubic
-      exclude_outside: 1: elements outside the input have no weight in a cubic, and those inside share it
+      exclude_outside: 1: elements outside the input have no weight in a cubic or with antialias, and those inside
+          share it
       extrapolation_value: accepted for compatibility; a constant has no gradient
       mode: how an output is made of the elements around it
       nearest_mode: which element is the nearest
@@ -5698,6 +5702,7 @@ def prepare(
     scales: _Array | Sequence[float] | None = None,
     *,
     input_size: Sequence[int] | None = None,
+    antialias: Literal[0, 1] = 0,
     coordinate_transformation_mode: Literal[
         "half_pixel",
         "half_pixel_symmetric",

@@ -249,6 +249,7 @@ def resize_matrix(
     nearest_mode: str = "round_prefer_floor",
     cubic_coeff_a: float = -0.75,
     exclude_outside: int = 0,
+    antialias: int = 0,
     scales: Sequence[float] | None = None,
     roi: Sequence[float] | None = None,
 ) -> Array:
@@ -275,24 +276,26 @@ def resize_matrix(
                 outside = not 0 <= x <= size - 1
             case _:
                 x = (o + 0.5) / scale - 0.5
-        f = x - math.floor(x)
         if mode == "nearest":
             half = x - 0.5 if nearest_mode == "round_prefer_floor" else x + 0.5
             near = {"floor": math.floor(x), "ceil": math.ceil(x), "round_prefer_floor": math.ceil(half)}
             terms = {near.get(nearest_mode, math.floor(half)): 1.0}.items()
-        elif mode == "linear":
-            terms = enumerate((1 - f, f), math.floor(x))
         else:
-            terms = enumerate((_cubic(abs(f - t), cubic_coeff_a) for t in (-1, 0, 1, 2)), math.floor(x) - 1)
-        kept = [(i, w) for i, w in terms if not (exclude_outside and mode == "cubic") or 0 <= i < size]
-        total = sum(w for _, w in kept) if exclude_outside and mode == "cubic" else 1.0
+            narrowing = min(scale, 1.0) if antialias else 1.0
+            places = range(math.floor(x - 2 / narrowing), math.ceil(x + 2 / narrowing) + 1)
+            distances = {i: abs(i - x) * narrowing for i in places}
+            terms = {i: max(1 - d, 0) if mode == "linear" else _cubic(d, cubic_coeff_a) for i, d in distances.items()}
+            terms = terms.items()
+        excluded = exclude_outside and (mode == "cubic" or antialias)
+        kept = [(i, w) for i, w in terms if not excluded or 0 <= i < size]
+        total = sum(w for _, w in kept) if excluded or antialias else 1.0
         for i, w in kept:
             rows[o, min(max(i, 0), size - 1)] += 0.0 if outside else w / total
     return rows
 
 
 def _cubic(d: float, a: float) -> float:
-    return (a + 2) * d**3 - (a + 3) * d**2 + 1 if d <= 1 else a * (d**3 - 5 * d**2 + 8 * d - 4)
+    return (a + 2) * d**3 - (a + 3) * d**2 + 1 if d <= 1 else a * (d**3 - 5 * d**2 + 8 * d - 4) if d < 2 else 0.0
 
 
 def conv_transpose(

@@ -98,6 +98,7 @@ MODES = [
     ),
     ((7, 5), None, "bicubic"),
     ((7, 5), 0.6, "bicubic"),
+    *(((17, 9), scale, f"{mode} antialiased") for scale in (0.3, 0.6, 1.7) for mode in ("bilinear", "bicubic")),
     *(
         (size, scale, mode)
         for size in ((7,), (7, 5), (3, 4, 5))
@@ -113,7 +114,7 @@ def test_every_mode_of_upsampling(size: Any, scale: float | None, mode: str, dev
     x = torch.randn(2, 3, *size)
     for last in {False, len(size) > 1}:
         for corners in (None,) if "nearest" in mode else (False, True):
-            how: dict[str, Any] = {"mode": mode, "align_corners": corners}
+            how: dict[str, Any] = {"mode": mode.split()[0], "align_corners": corners, "antialias": "anti" in mode}
             how |= {"size": [2 * each + 1 for each in size]} if scale is None else {"scale_factor": scale}
             given = channels_last(x) if last else x
             of = device if mode == "nearest" else "cpu"  # the devices differ where a size stays
@@ -122,14 +123,17 @@ def test_every_mode_of_upsampling(size: Any, scale: float | None, mode: str, dev
 
 
 @devices
-@pytest.mark.parametrize("mode", ["linear", "bilinear", "trilinear", "bicubic", "nearest", "nearest-exact"])
+@pytest.mark.parametrize(
+    "mode",
+    ["linear", "bilinear", "trilinear", "bicubic", "nearest", "nearest-exact", "bilinear antialiased"],
+)
 @pytest.mark.parametrize("size", [(5, 3, 7), (5, 3, 20)])
 def test_scales_that_change_no_size(size: tuple[int, ...], mode: str, device: str) -> None:
     """PyTorch's kernels copy along an axis of the same size, some only if all sizes stay; others go by the scale."""
-    ranks = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}.get(mode, (1, 2, 3))
+    ranks = {"linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}.get(mode.split()[0], (1, 2, 3))
     for rank in ranks:
         leaf = torch.randn(2, 3, *size[-rank:], device=device, requires_grad=True)
-        y = functional.interpolate(leaf, scale_factor=1.1, mode=mode)
+        y = functional.interpolate(leaf, scale_factor=1.1, mode=mode.split()[0], antialias="anti" in mode)
         upstream = torch.randn_like(y)
         (expected,) = torch.autograd.grad(y, leaf, upstream, retain_graph=True)
         with gradkern.torch.enabled(devices=device, min_bytes=0, plan="now", on_refusal="raise"):
@@ -150,6 +154,11 @@ DETERMINISTIC: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "bilinear": ((2, 4, 9, 8), lambda x: torch.ops.aten.upsample_bilinear2d(x, (20, 13), False)),
     "trilinear": ((2, 4, 5, 6, 7), lambda x: functional.interpolate(x, (9, 8, 7), mode="trilinear")),
     "bicubic": ((2, 4, 9, 8), lambda x: functional.interpolate(x, (20, 13), mode="bicubic")),
+    "bilinear antialiased": (
+        (2, 4, 9, 8),
+        lambda x: functional.interpolate(x, (4, 3), mode="bilinear", antialias=True),
+    ),
+    "bicubic antialiased": ((2, 4, 9, 8), lambda x: functional.interpolate(x, (4, 3), mode="bicubic", antialias=True)),
     "nearest": ((2, 4, 5, 6, 7), lambda x: functional.interpolate(x, scale_factor=2, mode="nearest")),
     "nearest-exact": ((2, 4, 9, 8), lambda x: functional.interpolate(x, scale_factor=2, mode="nearest-exact")),
 }

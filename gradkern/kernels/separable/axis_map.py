@@ -8,6 +8,7 @@ numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -103,7 +104,9 @@ class Resampling:
     mode        nearest, linear or cubic; inputs outside stand for the nearest inside
     rounding    of a nearest: floor, ceil, round_prefer_floor, round_prefer_ceil
     cubic       the coefficient of the cubic
-    excluded    inputs outside have no weight, and those inside share it (cubic)
+    excluded    inputs outside have no weight, and those inside share it
+    narrowing   distances are multiplied by it, and the sum of weights divided out: below 1 where antialiasing makes a
+                filter wider
     bounded     an output whose coordinate is outside has no inputs
     """
 
@@ -118,6 +121,12 @@ class Resampling:
     cubic: float = -0.75
     excluded: bool = False
     bounded: bool = False
+    narrowing: float = 1.0
+
+    @property
+    def reach(self) -> float:
+        """Inputs whose distance from a coordinate is less have a weight, of linear and cubic resampling."""
+        return (2 if self.mode == "cubic" else 1) / self.narrowing
 
     def coordinates(self, compute: Any) -> NDArray[Any]:
         """In float32 for a nearest element, as every forward pass has them; else in the type of arithmetic."""
@@ -142,9 +151,11 @@ class Resampling:
         else:
             base = np.floor(at)
             f = (at - base).astype(np.float64)
-            taps = (0, 1) if self.mode == "linear" else (-1, 0, 1, 2)
-            places = base[:, None] + np.array(taps)
-            weights = np.stack((1 - f, f) if self.mode == "linear" else _cubic(f, self.cubic), 1)
+            side = math.ceil(self.reach)
+            taps = np.arange(1 - side, side + 1)
+            places, d = base[:, None] + taps, np.abs(taps - f[:, None]) * self.narrowing
+            weights = np.maximum(1 - d, 0) if self.mode == "linear" else _cubic(d, self.cubic)
+            weights = weights / (weights.sum(1, keepdims=True) if self.narrowing != 1 else 1)
         if self.excluded:
             weights = weights * ((places >= 0) & (places < self.input))
             total = weights.sum(1, keepdims=True)
@@ -157,14 +168,10 @@ class Resampling:
         return Terms(outputs[some], inputs[some], weights[some])
 
 
-def _cubic(f: NDArray[np.float64], a: float) -> tuple[NDArray[np.float64], ...]:
-    def near(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-
-    return far(f + 1), near(f), near(1 - f), far(2 - f)
+def _cubic(d: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+    """Of elements at these distances."""
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
 AxisMap = Windows | Adaptive | Resampling
@@ -209,5 +216,4 @@ def most_outputs(axis: AxisMap) -> float:
         return -(-((axis.kernel - 1) * axis.dilation + 1) // axis.stride)
     if isinstance(axis, Adaptive):
         return axis.output / axis.input + 2
-    reach = 4 if axis.mode == "cubic" else 2
-    return axis.output if axis.step == 0 else reach * abs(axis.divisor / axis.step)
+    return axis.output if axis.step == 0 else 2 * axis.reach * abs(axis.divisor / axis.step)

@@ -50,13 +50,15 @@ class Kind:
     excluded: bool = False
     bounded: bool = False
     divided: bool = False
+    narrowed: bool = False
 
 
 def kind_of(maps: Sequence[AxisMap]) -> Kind:
     """Of the maps of a call, which differ in sizes only."""
     first = maps[0]
     if isinstance(first, Resampling):
-        kind = Kind(first.mode, excluded=first.excluded, bounded=first.bounded)
+        narrowed = any(isinstance(each, Resampling) and each.narrowing != 1 for each in maps)
+        kind = Kind(first.mode, excluded=first.excluded, bounded=first.bounded, narrowed=narrowed)
         divided = any(isinstance(each, Resampling) and each.divisor != 1 for each in maps)
         cubic = first.cubic if first.mode == "cubic" else 0.0
         return replace(
@@ -70,7 +72,7 @@ def kind_of(maps: Sequence[AxisMap]) -> Kind:
 def identity(model: AxisMap) -> AxisMap:
     """The map of an axis of one element that stays, of the same kind."""
     if isinstance(model, Resampling):
-        return replace(model, input=1, output=1, shift=0.0, step=1.0, divisor=1.0, offset=0.0)
+        return replace(model, input=1, output=1, shift=0.0, step=1.0, divisor=1.0, offset=0.0, narrowing=1.0)
     return Windows(1, 1, 1) if isinstance(model, Windows) else Adaptive(1, 1)
 
 
@@ -89,7 +91,7 @@ def axis_numbers(axis: AxisMap, compute: str) -> tuple[int, ...]:
             kind = "float32" if axis.mode == "nearest" else compute
             numbers = [bits_of(each, kind) for each in (axis.shift, axis.step, axis.divisor, axis.offset)]
             of_range = [bits_of(each, "float32") for each in (axis.shift, axis.offset, inverse)]
-            more = (*numbers, *of_range, 0)
+            more = (*numbers, *of_range, bits_of(axis.narrowing, compute))
     return (*sizes, *more)
 
 

@@ -51,9 +51,10 @@ def _launched(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap
     width = layout.lanes if last else _width(dY, outs[2])
     taps1, taps2 = (next((each for each in (2, 4, 8, 16) if each >= most_outputs(axis)), 32) for axis in maps[1:])
     flat = maps[0] == identity(maps[0])
-    config = SeparableConfig(
-        kind_of(maps), dX.dtype.name, last, width, True, taps1, taps2, flat, device.capability >= (8, 0)
-    )
+    kind, native = kind_of(maps), device.capability >= (8, 0)
+    config = SeparableConfig(kind, dX.dtype.name, last, width, True, taps1, taps2, flat, native)
+    if kind.narrowed and not flat:
+        config = replace(config, blocks_per_processor=2)  # three weights in loops take more than 80 registers
     channels, images = (dX.shape[1], dX.shape[0]) if last else (1, prod(dX.shape[:2]))
     inner = channels // width if last else 1
     across = 8 if inner % 8 == 0 else min(inner, 32)  # 128 bytes side by side

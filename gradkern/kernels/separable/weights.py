@@ -26,7 +26,7 @@ def weights(kind: Kind, compute: str) -> tuple[Callable[..., Any], Callable[...,
         case "adaptive":
             return _adaptive(compute)
         case _:
-            return (*_range(2 if kind.name == "cubic" else 1), _resampling(kind, compute))
+            return (*_range(kind, compute), _resampling(kind, compute))
 
 
 def share_of(kind: Kind, compute: str) -> Callable[..., Any]:
@@ -106,10 +106,17 @@ def _adaptive(compute: str) -> tuple[Callable[..., Any], ...]:
     return first, last, weight
 
 
-def _range(reach: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Of a resampling whose terms are less than `reach` from the coordinate: in float32, a little wider."""
-    REACH = float32(reach)
-    bits = i.float_of_bits("float32")
+def _range(kind: Kind, compute: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Of a resampling, whose terms are less than its reach from the coordinate: in float32, a little wider."""
+    REACH, NARROWED = float32(2 if kind.name == "cubic" else 1), kind.narrowed
+    bits, of_compute = i.float_of_bits("float32"), i.float_of_bits(compute)
+
+    @device_function
+    def reach(a: Any) -> Any:
+        result = REACH
+        if NARROWED:
+            result = REACH / float32(of_compute(a[9]))
+        return result
 
     @device_function
     def edge(x: Any, a: Any) -> Any:
@@ -126,7 +133,7 @@ def _range(reach: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         near = int32(0) if inverse >= float32(0) else int32(a[0] - 1)
         found = int32(0)
         if x != near and inverse != float32(0):
-            o = min(edge(float32(x) - REACH, a), edge(float32(x) + REACH, a))
+            o = min(edge(float32(x) - reach(a), a), edge(float32(x) + reach(a), a))
             found = limited(math.ceil(o - float32(0.01) - abs(o) * float32(1e-6)), a)
         return found
 
@@ -136,7 +143,7 @@ def _range(reach: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         far = int32(a[0] - 1) if inverse >= float32(0) else int32(0)
         found = int32(a[1] - 1)
         if x != far and inverse != float32(0):
-            o = max(edge(float32(x) - REACH, a), edge(float32(x) + REACH, a))
+            o = max(edge(float32(x) - reach(a), a), edge(float32(x) + reach(a), a))
             found = limited(math.floor(o + float32(0.01) + abs(o) * float32(1e-6)), a)
         return found
 
@@ -152,7 +159,7 @@ def _resampling(kind: Kind, compute: str) -> Callable[..., Any]:
     A, ONE, HALF = NUMBER(kind.cubic), NUMBER(1), float32(0.5)
     A2, A3, A4 = NUMBER(kind.cubic + 2), NUMBER(kind.cubic + 3), NUMBER(4 * kind.cubic)
     A5, A8 = NUMBER(5 * kind.cubic), NUMBER(8 * kind.cubic)
-    TAPS = 4
+    TAPS, REACH, NARROWED = 4, NUMBER(2 if kind.name == "cubic" else 1), kind.narrowed
     bits = i.float_of_bits("float32" if NEAREST else compute)
 
     @device_function
@@ -191,7 +198,19 @@ def _resampling(kind: Kind, compute: str) -> Callable[..., Any]:
         else:
             base = math.floor(at)
             f, place = at - PLACE(base), int32(base)
-            if LINEAR:
+            if NARROWED:
+                narrowing, total = bits(a[9]), FLOAT(0)
+                side = int32(math.ceil(REACH / narrowing))
+                for t in range(1 - side, side + 1):
+                    tap, d, w = int32(place + t), abs(f - FLOAT(t)) * narrowing, FLOAT(0)
+                    if d < REACH and (not EXCLUDED or (tap >= 0 and tap < int32(a[0]))):
+                        w = ONE - d if LINEAR else cubic(d)
+                    total += w
+                    if inside(tap, a) == x:
+                        result += w
+                if total != FLOAT(0):
+                    result = result / total
+            elif LINEAR:
                 if inside(place, a) == x:
                     result += ONE - f
                 if inside(int32(place + 1), a) == x:

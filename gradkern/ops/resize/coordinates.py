@@ -49,6 +49,10 @@ def _axis_map(attributes: Any, axis: int, size: int, outputs: int) -> Resampling
     scales, roi, steps = (attributes.get(name) for name in ("scales", "roi", "source_steps"))
     scale = outputs / size if scales is None else scales[2 + axis]
     step, divisor = (1.0, scale) if steps is None else (steps[axis], 1.0)
+    antialias = bool(attributes["antialias"])
+    narrowing = min(1.0, divisor / step) if antialias and step else 1.0
+    if narrowing < 1 and narrowing * size < max(0.25, (outputs - 1) / 2):  # sums of weights would be long
+        raise Refusal(f"a scale of {narrowing} with antialias makes no {outputs} outputs of {size} inputs")
     shift, offset = 0.0, 0.0
     match mode:
         case "half_pixel" | "pytorch_half_pixel":
@@ -77,6 +81,7 @@ def _axis_map(attributes: Any, axis: int, size: int, outputs: int) -> Resampling
         float(offset),
         attributes["nearest_mode"],
         attributes["cubic_coeff_a"],
-        bool(attributes["exclude_outside"]) and attributes["mode"] == "cubic",
+        bool(attributes["exclude_outside"]) and (attributes["mode"] == "cubic" or antialias),
         mode == "tf_crop_and_resize",
+        narrowing,
     )

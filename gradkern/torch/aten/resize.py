@@ -1,4 +1,4 @@
-"""Backward kernels of upsampling: nearest, linear and cubic."""
+"""Backward kernels of resizing: nearest, linear and cubic, the last two with antialiasing too."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ def _smooth(mode: str) -> Callable[..., AtenRequest]:
                 steps = _known(steps, input_size, output_size, {1: 1.0})
         transformation = "align_corners" if align_corners else "half_pixel"
         return _request(grad, input_size, steps, mode=mode, coordinate_transformation_mode=transformation)
+
+    return request
+
+
+def _antialiased(mode: str) -> Callable[..., AtenRequest]:
+    def request(grad: Any, output_size: Any, input_size: Any, align_corners: bool, *scales: Any) -> AtenRequest:
+        """By half pixels always: align_corners only changes the distance of outputs."""
+        sizes = zip(input_size[2:], output_size, strict=True)
+        steps = _steps(input_size, output_size, scales)
+        if align_corners:
+            steps = [(size - 1) / (outputs - 1) if outputs > 1 else 0.0 for size, outputs in sizes]
+        filtered = {"mode": mode, "antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5}
+        return _request(grad, input_size, steps, coordinate_transformation_mode="half_pixel", **filtered)
 
     return request
 
@@ -88,6 +101,8 @@ _REQUESTS = {
     "upsample_bilinear2d": _smooth("linear"),
     "upsample_trilinear3d": _smooth("linear"),
     "upsample_bicubic2d": _smooth("cubic"),
+    "_upsample_bilinear2d_aa": _antialiased("linear"),
+    "_upsample_bicubic2d_aa": _antialiased("cubic"),
     **{f"upsample_nearest{rank}d": _nearest(exact=False) for rank in (1, 2, 3)},
     **{f"_upsample_nearest_exact{rank}d": _nearest(exact=True) for rank in (1, 2, 3)},
 }

@@ -62,6 +62,16 @@ MAPS: dict[str, list[AxisMap]] = {
         resampled(4, 7, "cubic", excluded=True, offset=-5.0),
         resampled(3, 5, "cubic", excluded=True, offset=4.0),
     ],
+    "antialiased": [resampled(7, 3, "linear", narrowing=3 / 7), resampled(4, 8, "linear")],
+    "antialiased inside": [
+        resampled(9, 4, "linear", excluded=True, narrowing=4 / 9),
+        resampled(7, 2, "linear", excluded=True, narrowing=2 / 7),
+    ],
+    "antialiased cubic": [
+        resampled(3, 2, "cubic", excluded=True, narrowing=2 / 3),
+        resampled(3, 3, "cubic", excluded=True),
+        resampled(11, 3, "cubic", excluded=True, narrowing=3 / 11),
+    ],
     "cubic inside": [resampled(4, 7, "cubic", excluded=True), resampled(3, 5, "cubic", excluded=True)],
 }
 TYPES = (b, f, d, h)

@@ -72,6 +72,60 @@ def test_every_coordinate_mode_agrees_with_its_formula(mode: str, transformation
     np.testing.assert_allclose(found.dX, reference("ResizeGrad", {"dY": dY}, attributes)["dX"], rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.parametrize("excluded", [0, 1])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_antialiasing_agrees_with_the_reference_of_onnx(mode: str, excluded: int) -> None:
+    """Its forward pass is linear: each column of its matrix is that of one input."""
+    resize = pytest.importorskip("onnx.reference.ops.op_resize")
+    for size, out, scale, transformation in (
+        (23, 5, None, "half_pixel"),
+        (9, 4, 0.45, "half_pixel_symmetric"),
+        (7, 1, None, "half_pixel"),
+        (12, 5, None, "align_corners"),
+        (8, 2, None, "asymmetric"),
+        (4, 9, None, "half_pixel"),
+    ):
+        scales = [scale or out / size]
+        coefficients = getattr(resize, f"_{mode}_coeffs_antialias")
+        matrix = [
+            resize._interpolate_nd(
+                column,
+                coefficients,
+                output_size=[out] if scale is None else None,
+                scale_factors=None if scale is None else scales,
+                coordinate_transformation_mode=transformation,
+                exclude_outside=bool(excluded),
+            )
+            for column in np.eye(size)
+        ]
+        dY = np.random.default_rng(0).standard_normal((1, 2, out))
+        given: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": transformation, "antialias": 1}
+        given |= {"input_size": [size], "exclude_outside": excluded, "scales": [1.0, 1, *scales]}
+        found = gradkern.run("ResizeGrad", dY, **given).dX
+        np.testing.assert_allclose(found, dY @ np.array(matrix).T, atol=1e-6)  # scales are float32
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(23, 16), (5, 6), (9, 41)])
+def test_antialiasing_agrees_with_pytorch(size: tuple[int, int], mode: str) -> None:
+    out = (5, 6)
+    x = torch.randn((2, 3, *size), dtype=torch.float64, requires_grad=True)
+    y = torch.nn.functional.interpolate(x, out, mode=mode, antialias=True)
+    g = torch.randn_like(y)
+    y.backward(g)
+    given: dict[str, Any] = {"mode": mode.removeprefix("bi"), "antialias": 1, "exclude_outside": 1}
+    found: Any = gradkern.run("ResizeGrad", g, input_size=size, cubic_coeff_a=-0.5, **given)
+    torch.testing.assert_close(found.dX, x.grad)
+
+
+def test_antialiasing_refuses_what_has_no_filter() -> None:
+    given: dict[str, Any] = {"input_size": [8], "antialias": 1}
+    with pytest.raises(gradkern.AttributeValueError, match="mode nearest has no filter, expected linear or cubic"):
+        gradkern.run("ResizeGrad", np.ones((1, 1, 2)), **given)
+    with pytest.raises(gradkern.GradkernError, match="with antialias makes no 2 outputs of 8 inputs"):
+        gradkern.run("ResizeGrad", np.ones((1, 1, 2)), mode="linear", scales=[1, 1, 1e-6], **given)
+
+
 def test_lists_of_another_length_are_refused() -> None:
     with pytest.raises(gradkern.ShapeError, match="input scales has 3 values; expected 4, for all 4 dimensions"):
         gradkern.run("ResizeGrad", np.ones((1, 1, 2, 2)), input_size=[1, 1], scales=[1.0, 1, 2])
