@@ -146,6 +146,13 @@ class Kind:
     attributes: Mapping[str, tuple[int, ElementType]]
 
 
+def _convolution(number: int, first: int, *tensors: str) -> Kind:
+    """An operation of convolution, whose attributes have consecutive numbers."""
+    factors = {"alpha": (first, FLOAT), "alpha64": (first, DOUBLE), "beta": (first + 1, FLOAT)}
+    factors |= {"beta64": (first + 1, DOUBLE), "convolution": (first + 2, DESCRIPTOR)}
+    return Kind(number, factors | {name: (first + 3 + place, DESCRIPTOR) for place, name in enumerate(tensors)})
+
+
 KINDS: Mapping[str, Kind] = {
     "pointwise": Kind(0, {"mode": (0, POINTWISE_MODE), "compute_type": (1, DATA_TYPE)}),
     "convolution": Kind(
@@ -197,45 +204,9 @@ KINDS: Mapping[str, Kind] = {
     "knob_info": Kind(
         8, {"type": (1200, KNOB_TYPE), "maximum": (1201, INT64), "minimum": (1202, INT64), "stride": (1203, INT64)}
     ),
-    "convolution_forward": Kind(
-        10,
-        {
-            "alpha": (700, FLOAT),
-            "alpha64": (700, DOUBLE),
-            "beta": (701, FLOAT),
-            "beta64": (701, DOUBLE),
-            "convolution": (702, DESCRIPTOR),
-            "W": (703, DESCRIPTOR),
-            "X": (704, DESCRIPTOR),
-            "Y": (705, DESCRIPTOR),
-        },
-    ),
-    "convolution_backward_filter": Kind(
-        11,
-        {
-            "alpha": (712, FLOAT),
-            "alpha64": (712, DOUBLE),
-            "beta": (713, FLOAT),
-            "beta64": (713, DOUBLE),
-            "convolution": (714, DESCRIPTOR),
-            "dW": (715, DESCRIPTOR),
-            "X": (716, DESCRIPTOR),
-            "dY": (717, DESCRIPTOR),
-        },
-    ),
-    "convolution_backward_data": Kind(
-        12,
-        {
-            "alpha": (706, FLOAT),
-            "alpha64": (706, DOUBLE),
-            "beta": (707, FLOAT),
-            "beta64": (707, DOUBLE),
-            "convolution": (708, DESCRIPTOR),
-            "W": (709, DESCRIPTOR),
-            "dX": (710, DESCRIPTOR),
-            "dY": (711, DESCRIPTOR),
-        },
-    ),
+    "convolution_forward": _convolution(10, 700, "W", "X", "Y"),
+    "convolution_backward_filter": _convolution(11, 712, "dW", "X", "dY"),
+    "convolution_backward_data": _convolution(12, 706, "W", "dX", "dY"),
     "pointwise_operation": Kind(
         13,
         {

@@ -5,27 +5,17 @@ from __future__ import annotations
 from gradkern.cudnn.api import ADDITION, CROSS_CORRELATION, DATA_TYPES
 from gradkern.cudnn.descriptor import Descriptor
 
-__all__ = ["addition", "convolution", "graph", "intermediate", "tensor"]
+__all__ = ["addition", "convolution", "graph", "tensor"]
 
 
-def tensor(number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, ...], alignment: int) -> Descriptor:
-    """A tensor that a plan finds by its number; strides are in elements, alignment is in bytes."""
-    return Descriptor(
-        "tensor", id=number, data_type=DATA_TYPES[dtype], sizes=sizes, strides=strides, alignment=alignment
-    )
-
-
-def intermediate(number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Descriptor:
-    """A tensor between two operations, never in memory."""
-    return Descriptor(
-        "tensor",
-        id=number,
-        data_type=DATA_TYPES[dtype],
-        sizes=sizes,
-        strides=strides,
-        alignment=16,
-        virtual=True,
-    )
+def tensor(
+    number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, ...], alignment: int, **virtual: bool
+) -> Descriptor:
+    """A tensor that a plan finds by its number; strides are in elements, alignment is in bytes. virtual=True: it is
+    between two operations, never in memory.
+    """
+    layout = {"sizes": sizes, "strides": strides, "alignment": alignment}
+    return Descriptor("tensor", id=number, data_type=DATA_TYPES[dtype], **layout, **virtual)
 
 
 def addition(compute: str, X: Descriptor, B: Descriptor, Y: Descriptor) -> Descriptor:

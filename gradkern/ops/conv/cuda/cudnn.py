@@ -20,7 +20,7 @@ from gradkern.cudnn.api import DATA_TYPES, BehaviorNote, HeuristicMode, Numerica
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.device import description
 from gradkern.cudnn.engine import Config
-from gradkern.cudnn.graph import addition, convolution, graph, intermediate, tensor
+from gradkern.cudnn.graph import addition, convolution, graph, tensor
 from gradkern.cudnn.library import CudnnError
 from gradkern.cudnn.library import version as library_version
 from gradkern.cudnn.plan import Plan
@@ -285,7 +285,7 @@ def _graph(problem: Problem, layout: str) -> Descriptor:
     if bias is None:
         return graph(Descriptor(kind, convolution=what, **operands, **factors))
     sizes, strides = layouts[Y]
-    between = intermediate(_SUM, compute, sizes, strides)
+    between = tensor(_SUM, compute, sizes, strides, alignment=16, virtual=True)
     filters, ones = sizes[1], (1,) * (len(sizes) - 2)
     steps = (filters, 1, *(filters if last[Y] else 1 for _ in ones))
     B = tensor(_B, problem.dtype, (1, filters, *ones), steps, bias.alignment)
