@@ -16,7 +16,7 @@ from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
 from gradkern.ops.conv.cuda.add_bias import Biased
-from gradkern.ops.conv.cuda.problem import BiasProblem, Problem
+from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.ops.conv.transposed import NAMES, convolution_of, is_transposed
@@ -87,7 +87,7 @@ def _bound(call: Call, device: Device, choices: Choices) -> tuple[BoundCandidate
     )
 
 
-def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
+def _problem(call: Call, gradient: Any) -> Problem:
     """One result of the call. Raises Refusal for arrays that no candidate takes."""
     result = call.outputs[gradient]
     used = {name: call.inputs[name] for name in _read(call, gradient) if name in call.inputs} | {gradient: result}
@@ -97,13 +97,14 @@ def _problem(call: Call, gradient: Any) -> Problem | BiasProblem:
             raise Refusal(f"{name}: its elements are not aligned to their size")
     if overlaps_itself(result):
         raise Refusal(f"{gradient}: elements of it share memory")
-    if gradient == "dB":
-        return BiasProblem(call.inputs["dY"], result)
+    upstream = call.inputs.get("dY")
     if is_transposed(call):
         call, gradient = convolution_of(call), NAMES.get(gradient, gradient)
     given, W, geometry = call.inputs, call.inputs["W"], Geometry.of(call.axes, call.attributes)
     if gradient == "Y":
         return Problem("Y", result, given["X"], W, geometry, given.get("B"))
+    if gradient == "dB" and upstream is not None:  # a transposed convolution's own, too
+        return Problem("dB", upstream, given["X"], W, geometry, result)
     if gradient == "dX":
         return Problem("dX", given["dY"], result, W, geometry)
     return Problem("dW", given["dY"], given["X"], result, geometry)
@@ -120,33 +121,33 @@ def _span(tensor: Tensor) -> int:
     return high - low
 
 
-def _task(problem: Problem | BiasProblem, device: Device) -> Task:
+def _task(problem: Problem, device: Device) -> Task:
     return Task(
         kind=_kind(problem),
         detail=problem.sizes,
-        key=repr(problem),
+        key=repr((problem.gradient, problem.dY, problem.B) if problem.gradient == "dB" else problem),
         inputs=problem.inputs,
         outputs=(problem.output,),
         terms=problem.terms,
         sources=_sources(problem, device),
-        reference=None if isinstance(problem, BiasProblem) else partial(elements, problem),
+        reference=None if problem.gradient == "dB" else partial(elements, problem),
     )
 
 
-def _kind(problem: Problem | BiasProblem) -> str:
+def _kind(problem: Problem) -> str:
     """The properties that most of all make a candidate slow."""
     operator = "Conv" if problem.gradient == "Y" else "ConvGrad"
     words = [operator, problem.gradient, problem.dtype, layout(problem.dY)]
-    if isinstance(problem, Problem) and problem.geometry.group > 1:
+    if problem.gradient != "dB" and problem.geometry.group > 1:
         words.insert(3, "depthwise" if problem.geometry.channels == 1 else "grouped")
-    if isinstance(problem, Problem) and problem.B is not None:
+    if problem.gradient == "Y" and problem.B is not None:
         words.append("bias")
     return " ".join(words)
 
 
-def _sources(problem: Problem | BiasProblem, device: Device) -> tuple[Implementation, ...]:
+def _sources(problem: Problem, device: Device) -> tuple[Implementation, ...]:
     """The sources of candidates for the gradient, the most promising first."""
-    if isinstance(problem, BiasProblem):
+    if problem.gradient == "dB":
         names = ["bias"]
     elif problem.geometry.group > 1 and problem.geometry.channels == 1:  # each channel has its own filters
         names = ["depthwise", "cudnn", "gemm"]

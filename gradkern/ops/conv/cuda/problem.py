@@ -10,17 +10,18 @@ from gradkern.call import Tensor
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.strides import end_to_end, is_dense
 
-__all__ = ["BiasProblem", "Problem"]
+__all__ = ["Problem"]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """dX from (dY, W), dW from (dY, X), or Y from (X, W) or (X, W, B): inputs and output in this order.
+    """dX from (dY, W), dW from (dY, X), dB from (dY,), or Y from (X, W) or (X, W, B): inputs and output in this order.
 
-    dY describes dY or Y, X describes X or dX, W describes W or dW: the one that `gradient` names is the output.
+    dY describes dY or Y, X describes X or dX, W describes W or dW, B describes B or dB: what `gradient` names is the
+    output.
     """
 
-    gradient: Literal["dX", "dW", "Y"]
+    gradient: Literal["dX", "dW", "dB", "Y"]
     dY: Tensor
     X: Tensor
     W: Tensor
@@ -33,18 +34,21 @@ class Problem:
 
     @property
     def output(self) -> Tensor:
-        return {"dX": self.X, "dW": self.W, "Y": self.dY}[self.gradient]
+        made = {"dX": self.X, "dW": self.W, "dB": self.B, "Y": self.dY}[self.gradient]
+        if made is None:
+            raise TypeError("dB has no description")
+        return made
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         if self.gradient == "Y":
             return (self.X, self.W) if self.B is None else (self.X, self.W, self.B)
-        return (self.dY, self.W if self.gradient == "dX" else self.X)
+        return {"dX": (self.dY, self.W), "dW": (self.dY, self.X), "dB": (self.dY,)}[self.gradient]
 
     @property
     def terms(self) -> int:
         """In the sum of one element."""
-        if self.gradient == "dW":
+        if self.gradient in ("dW", "dB"):
             return self.dY.shape[0] * prod(self.dY.shape[2:])
         geometry = self.geometry
         return geometry.taps * geometry.filters if self.gradient == "dX" else geometry.taps * geometry.channels + 1
@@ -52,10 +56,12 @@ class Problem:
     @property
     def is_zero(self) -> bool:
         """Whether it has elements, and each is a sum without terms."""
-        return self.output.size > 0 and not self.geometry.multiplications
+        return self.output.size > 0 and not (self.dY.size if self.gradient == "dB" else self.geometry.multiplications)
 
     @property
     def sizes(self) -> str:
+        if self.gradient == "dB":
+            return _by(self.dY)
         groups = f" in {self.geometry.group} groups" if self.geometry.group > 1 else ""
         return f"{_by(self.X)} * {_by(self.W)}{groups}"
 
@@ -92,39 +98,3 @@ def _channels_last(tensor: Tensor) -> Tensor:
 
 def _by(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape))
-
-
-@dataclass(frozen=True, slots=True)
-class BiasProblem:
-    """dB from dY."""
-
-    dY: Tensor
-    dB: Tensor
-
-    @property
-    def gradient(self) -> Literal["dB"]:
-        return "dB"
-
-    @property
-    def dtype(self) -> str:
-        return self.dY.dtype.name
-
-    @property
-    def output(self) -> Tensor:
-        return self.dB
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return (self.dY,)
-
-    @property
-    def terms(self) -> int:
-        return self.dY.shape[0] * prod(self.dY.shape[2:])
-
-    @property
-    def is_zero(self) -> bool:
-        return self.dB.size > 0 and not self.dY.size
-
-    @property
-    def sizes(self) -> str:
-        return _by(self.dY)

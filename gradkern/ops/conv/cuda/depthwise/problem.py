@@ -45,7 +45,7 @@ class DepthwiseProblem:
     def of(cls, problem: Problem) -> DepthwiseProblem:
         """Raises Refusal for problems that the kernels do not solve."""
         dY, X, W, geometry = problem.dY, problem.X, problem.W, problem.geometry
-        if geometry.channels != 1 or geometry.filters != 1:
+        if problem.gradient == "dB" or geometry.channels != 1 or geometry.filters != 1:
             raise Refusal("depthwise kernels take one filter for each channel")
         if geometry.rank > 3:
             raise Refusal("depthwise kernels take one, two or three spatial axes")
