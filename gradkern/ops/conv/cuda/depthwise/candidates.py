@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from gradkern.call import Refusal
@@ -14,9 +15,10 @@ from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 
-__all__ = ["OWN_KERNELS", "Depthwise", "build", "configs"]
+__all__ = ["OWN_KERNELS", "build", "configs"]
 
 OWN_KERNELS = True
+_BUILDER = "gradkern.ops.conv.cuda.depthwise.kernel:build"
 
 _START = 0.5  # cost of a block's start and end, in tiles
 _ALONE = 3  # warps for half of a multiprocessor's throughput
@@ -36,7 +38,7 @@ def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> Depthwise:
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> LaunchCandidate:
     """The kernel in this config."""
     depthwise = DepthwiseProblem.of(problem)
     (rows, columns), (down, across) = config["held"], config["threads"]
@@ -54,22 +56,18 @@ def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> Depthw
         f"depthwise_{rows}x{columns}{f'x{made.width}' if made.width > 1 else ''}"
         f"_threads{made.lanes}x{down}x{across}_stages{made.stages}{'_around' if any(made.shifted) else ''}"
     )
-    return Depthwise(made.resident(config["blocks"]), device, depthwise.images, name, config)
+    made, images = made.resident(config["blocks"]), depthwise.images
+    shares = partial(_shares, made, device, images)
+    return LaunchCandidate(_BUILDER, made, device, images, shares, name, "gradkern depthwise", config)
 
 
-class Depthwise(LaunchCandidate[DepthwiseConfig]):
+def _shares(config: DepthwiseConfig, device: Device, images: int, resident: int) -> tuple[int, int, int]:
     """Blocks take channels, tiles of their planes and a share of the images."""
-
-    builder = "gradkern.ops.conv.cuda.depthwise.kernel:build"
-    origin = "gradkern depthwise"
-
-    def shares(self, resident: int) -> tuple[int, int, int]:
-        config = self.config
-        if not resident:
-            raise Refusal(f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits")
-        chunks = _chunks(config, self.images * config.units, resident, self.device.processors)
-        sums = 0 if config.writes_tiled else chunks * config.total_channels * config.all_taps
-        return chunks, min(config.parts * chunks, resident), sums * ITEMSIZE[config.compute]
+    if not resident:
+        raise Refusal(f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits")
+    chunks = _chunks(config, images * config.units, resident, device.processors)
+    sums = 0 if config.writes_tiled else chunks * config.total_channels * config.all_taps
+    return chunks, min(config.parts * chunks, resident), sums * ITEMSIZE[config.compute]
 
 
 def _chunks(config: DepthwiseConfig, units: int, resident: int, processors: int) -> int:

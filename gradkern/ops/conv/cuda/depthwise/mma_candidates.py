@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gradkern.call import Refusal
@@ -14,13 +15,15 @@ from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.depthwise.mma_config import BLOCK, OCTET, WINDOW, MmaOutputConfig, MmaWeightConfig
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED, depth_of
-from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate, MmaCandidate
+from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate, runs_of_rows
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
 
-__all__ = ["OWN_KERNELS", "DepthwiseMma", "DepthwiseMmaOutput", "build", "configs", "fitting"]
+__all__ = ["OWN_KERNELS", "build", "configs", "fitting"]
 
 OWN_KERNELS = True
+_WEIGHTS = "gradkern.ops.conv.cuda.depthwise.mma_kernel:build"
+_OUTPUT = "gradkern.ops.conv.cuda.depthwise.mma_output_kernel:build"
 
 _START = 3  # cost of a run's start and end, in steps
 _WAVES = 4  # of blocks, at most
@@ -37,15 +40,17 @@ def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
     return map(_recipe, fitting(DepthwiseProblem.of(problem), device))
 
 
-def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> DepthwiseMma | DepthwiseMmaOutput:
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> LaunchCandidate:
     """The kernel in this config. Raises Refusal if it does not fit."""
     depthwise = DepthwiseProblem.of(problem)
     for each in fitting(depthwise, device):
         if _recipe(each) == config:
-            name = f"depthwise_mma_{each.channels}_channels"
+            name, images, of = f"depthwise_mma_{each.channels}_channels", depthwise.images, "gradkern depthwise"
             if isinstance(each, MmaWeightConfig):
-                return DepthwiseMma(each, device, depthwise.images, name, config)
-            return DepthwiseMmaOutput(each, device, depthwise.images, f"{name}_{each.rows}_rows", config)
+                shares, origin = partial(runs_of_rows, each, images), f"{of} on tensor cores"
+                return LaunchCandidate(_WEIGHTS, each, device, images, shares, name, origin, config)
+            shares, origin = partial(_shares, each, images), f"{of} outputs on tensor cores"
+            return LaunchCandidate(_OUTPUT, each, device, images, shares, f"{name}_{each.rows}_rows", origin, config)
     raise Refusal(f"no kernel takes {' and '.join(f'{value} {name}' for name, value in config.items())} here")
 
 
@@ -147,24 +152,12 @@ def _without_channel(plane: Plane) -> tuple[int, int, int]:
     return image, row, column
 
 
-class DepthwiseMma(MmaCandidate):
-    """Of dW. Blocks take channels and a run of the rows of all images."""
-
-    builder = "gradkern.ops.conv.cuda.depthwise.mma_kernel:build"
-    origin = "gradkern depthwise on tensor cores"
-
-
-class DepthwiseMmaOutput(LaunchCandidate[MmaOutputConfig]):
+def _shares(config: MmaOutputConfig, images: int, resident: int) -> tuple[int, int, int]:
     """Blocks take channels and a run of the output rows of all images."""
-
-    builder = "gradkern.ops.conv.cuda.depthwise.mma_output_kernel:build"
-    origin = "gradkern depthwise outputs on tensor cores"
-
-    def shares(self, resident: int) -> tuple[int, int, int]:
-        if not resident:
-            raise Refusal(f"no block of {self.config.shared_bytes} bytes of shared memory fits")
-        chunks = _chunks(self.config, self.images, resident)
-        return chunks, self.config.groups * chunks, 0
+    if not resident:
+        raise Refusal(f"no block of {config.shared_bytes} bytes of shared memory fits")
+    chunks = _chunks(config, images, resident)
+    return chunks, config.groups * chunks, 0
 
 
 def _chunks(config: MmaOutputConfig, images: int, resident: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from gradkern.call import Refusal, Tensor
@@ -10,14 +11,15 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.conv.cuda.depthwise.tiling import REGISTERS, RESERVED
 from gradkern.ops.conv.cuda.few_channels.config import FILTERS, OCTET, FewChannelsConfig
-from gradkern.ops.conv.cuda.launch_candidate import MmaCandidate
+from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate, runs_of_rows
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
 
-__all__ = ["NAME", "OWN_KERNELS", "FewChannels", "build", "config_of", "configs", "supports"]
+__all__ = ["NAME", "OWN_KERNELS", "build", "config_of", "configs", "supports"]
 
 OWN_KERNELS = True
 NAME = "few_channels"
+_BUILDER = "gradkern.ops.conv.cuda.few_channels.kernel:build"
 _MOST_ROW_TAPS, _MOST_PLACE_TILES = 8, 5
 _MOST_FILTERS, _ENOUGH_FILTERS = 64, 32  # of a block; with fewer, X is read and converted to words too often
 _VECTORS = (16, 8, 4, 2)  # bytes that a row of X is copied by
@@ -32,9 +34,11 @@ def configs(problem: Problem, device: Device) -> tuple[Mapping[str, Any], ...]:
     return ({"kernel": NAME},)
 
 
-def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> FewChannels:
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> LaunchCandidate:
     """The kernel for this problem. Raises Refusal if there is none."""
-    return FewChannels(config_of(problem, device), device, problem.geometry.images, NAME, config)
+    made, images = config_of(problem, device), problem.geometry.images
+    shares = partial(runs_of_rows, made, images)
+    return LaunchCandidate(_BUILDER, made, device, images, shares, NAME, "gradkern few channels", config)
 
 
 def config_of(problem: Problem, device: Device) -> FewChannelsConfig:
@@ -125,10 +129,3 @@ def _last(tensor: Tensor) -> bool:
 def _pair(values: Axes) -> tuple[int, int]:
     rows, columns = values
     return rows, columns
-
-
-class FewChannels(MmaCandidate):
-    """A block takes filters and a run of the rows of all images."""
-
-    builder = "gradkern.ops.conv.cuda.few_channels.kernel:build"
-    origin = "gradkern few channels"
