@@ -27,7 +27,7 @@ At the end each run's sums are a row of partial sums, see `grid_sum`: results ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 from numba import cuda
@@ -147,31 +147,19 @@ def _rows(config: MmaWeightConfig, number: int) -> Callable[..., None]:
     return rows
 
 
-def _in_turn(steps: Sequence[Callable[..., None]]) -> Callable[..., None]:
-    """One device function that calls all of `steps`."""
-    if len(steps) == 1:
-        return steps[0]
-    first, rest = steps[0], _in_turn(steps[1:])
-
-    @device_function
-    def both(sums: Any, window: Any, x: int, later_x: int, dy: int, later_dy: int) -> None:
-        first(sums, window, x, later_x, dy, later_dy)
-        rest(sums, window, x, later_x, dy, later_dy)
-
-    return both
-
-
-def _of_step(rows: Sequence[Callable[..., None]]) -> Callable[..., None]:
-    """multiply(sums, window, arrays, X_of, dY_of): what `rows` do, of the step with these arrays; X_of, dY_of: the
-    places in them where a thread's columns begin, of the first four blocks and of the last four.
+def _of_step(config: MmaWeightConfig, first: int) -> Callable[..., None]:
+    """multiply(sums, window, arrays, X_of, dY_of): what `_rows` does for the two pairs of rows from number `first` on,
+    those of the step with these arrays; X_of, dY_of: the places in them where a thread's columns begin, of the first
+    four blocks and of the last four.
     """
-    multiply = _in_turn(rows)
+    multiply, multiply_next = _rows(config, first), _rows(config, first + 1)
 
     @device_function
     def of_step(sums: Any, window: Any, arrays: int, X_of: Any, dY_of: Any) -> None:
         x, later_x = i.opaque(arrays + X_of[0]), i.opaque(arrays + X_of[1])
         dy, later_dy = i.opaque(arrays + dY_of[0]), i.opaque(arrays + dY_of[1])
         multiply(sums, window, x, later_x, dy, later_dy)
+        multiply_next(sums, window, x, later_x, dy, later_dy)
 
     return of_step
 
@@ -194,10 +182,7 @@ def build(config: MmaWeightConfig) -> Callable[..., None]:
     by_groups, by_sides, by_blocks = i.quotient_by(GROUPS), i.quotient_by(SIDES), i.quotient_by(BLOCKS)
     by_step, by_octet, by_taps = i.quotient_by(STEP_ROWS), i.quotient_by(OCTET), i.quotient_by(COLUMN_TAPS)
     store_zeros = i.storer("shared", "float32", 4)
-    rows = [
-        _rows(config, number) for number in range(STEP_ROWS)
-    ]  # two by two: those of an even step, then an odd one's
-    multiply_even, multiply_odd = _of_step(rows[: STEP_ROWS // 2]), _of_step(rows[STEP_ROWS // 2 :])
+    multiply_even, multiply_odd = _of_step(config, 0), _of_step(config, STEP_ROWS // 2)
     store_sum, load_sum = i.storer("shared", "float32", 1), i.loader("shared", "float32", 1)
     store_partial = i.storer("global", "float32", 1)
     place_X, start_X, fetch_X, turn_X = _mover(config, "X")
