@@ -22,7 +22,7 @@ import operator
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any, cast
@@ -66,6 +66,8 @@ _CASTS: dict[Any, Callable[[Any], Any]] = {
     _numba.float64: np.float64,
 }
 _ROUNDS = 3  # what one round folds lets the next fold more; no kernel has needed a fourth
+_NO_NODES = {"arg", "attr", "ctx", "id", "kind", "name", "op", "ops", "type_comment"}
+"""Fields of nodes that have no expression or statement."""
 
 
 def folded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,8 +76,6 @@ def folded(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     known = folded_source(definition, _names(function))
     tree = ast.Module([definition], [])
-    ast.fix_missing_locations(tree)
-    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
     read = {node.id for node in _walk(definition) if isinstance(node, ast.Name)}
     namespace = {name: known[name] for name in read if name in known} | {"__name__": function.__module__}
     exec(compile(tree, function.__code__.co_filename, "exec"), namespace)
@@ -90,9 +90,17 @@ def folded_source(definition: ast.FunctionDef, names: Mapping[str, Any]) -> dict
     for argument in definition.args.args:
         argument.annotation = None
     used: dict[str, Any] = {}
+    changed = True
     for _ in range(_ROUNDS):
-        definition.body = _Fold(names, used, definition).block(definition.body)
-        definition.body = _Drop({**names, **used}, definition).block(definition.body)
+        fold = _Fold(names, used, definition)
+        definition.body = fold.block(definition.body)
+        if not (changed or fold.changed):
+            break
+        drop = _Drop({**names, **used}, definition)
+        definition.body = drop.block(definition.body)
+        changed = drop.changed
+        if not (changed or fold.changed):
+            break
     return {**names, **used}
 
 
@@ -101,7 +109,7 @@ def _definition(function: FunctionType) -> ast.FunctionDef | None:
     it has other than plain arguments.
     """
     try:
-        [definition] = ast.parse(_source(function.__code__)).body
+        [definition] = ast.parse(_source(function.__code__)).body  # a new one: it is changed
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
     if not isinstance(definition, ast.FunctionDef):
@@ -114,8 +122,9 @@ def _definition(function: FunctionType) -> ast.FunctionDef | None:
 
 @lru_cache(1024)
 def _source(code: Any) -> str:
+    """A function's source, in the line that it has in its file."""
     lines, start = inspect.findsource(code)
-    return textwrap.dedent("".join(inspect.getblock(lines[start:])))
+    return "\n" * (code.co_firstlineno - 1) + textwrap.dedent("".join(inspect.getblock(lines[start:])))
 
 
 def _names(function: FunctionType) -> dict[str, Any]:
@@ -141,21 +150,55 @@ def _value(node: ast.AST) -> Any:
 
 
 class _Round(ast.NodeTransformer):
-    """Visits statements in lists; a visit may change a list's length."""
+    """Visits statements in lists; a visit may change a list's length. What Python's class does for every field of every
+    node, it does for those that have nodes.
+
+    changed: whether a visit has given anything but its node
+    """
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
+        self._visits: dict[type, Callable[[Any], Any]] = {}
+        self.changed = False
+
+    def visit(self, node: ast.AST) -> Any:
+        kind = type(node)
+        visit = self._visits.get(kind)
+        if visit is None:
+            visit = self._visits[kind] = getattr(self, f"visit_{kind.__name__}", self.generic_visit)
+        made = visit(node)
+        self.changed = self.changed or made is not node
+        return made
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        for field in _fields(type(node)):
+            value = getattr(node, field, None)
+            if isinstance(value, ast.AST):
+                setattr(node, field, self.visit(value))
+            elif isinstance(value, list):
+                values = cast("list[Any]", value)
+                values[:] = self._visited(values)
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return node
 
     def block(self, body: list[Any]) -> list[Any]:
         """The statements that are left, one at least."""
-        return self._statements(body) or [ast.Pass()]
+        return self._statements(body) or [_nothing()]
 
     def _statements(self, body: list[Any]) -> list[Any]:
+        return [each for each in self._visited(body) if not isinstance(each, ast.Pass)]
+
+    def _visited(self, nodes: list[Any]) -> list[Any]:
         found: list[Any] = []
-        for statement in body:
-            made = self.visit(statement)
-            found += made if isinstance(made, list) else [made] if made is not None else []
-        return [each for each in found if not isinstance(each, ast.Pass)]
+        for each in nodes:
+            made = self.visit(each) if isinstance(each, ast.AST) else each
+            if isinstance(made, list):
+                found += made
+            elif made is not None or each is None:
+                found.append(made)
+        return found
 
     def _is_pure(self, value: ast.expr) -> bool:
         """It does nothing but have a value."""
@@ -239,7 +282,8 @@ class _Fold(_Round):
             if not _is_constant(each):
                 values.append(each)
             elif bool(_value(each)) == decides:
-                values = [other for other in values if not self._is_pure(other)]
+                kept = [other for other in values if not self._is_pure(other)]
+                self.changed, values = self.changed or len(kept) < len(values), kept
                 values.append(ast.copy_location(ast.Constant(decides), node))
                 break
         if len(values) < 2:
@@ -317,7 +361,8 @@ class _Fold(_Round):
         del self._locals[name]
         if before is not None:
             self._locals[name] = before
-        return [ast.copy_location(ast.Assign([node.target], ast.Constant(turns[0])), node), *body]
+        turn = ast.copy_location(ast.Constant(turns[0]), node)
+        return [ast.copy_location(ast.Assign([node.target], turn), node), *body]
 
 
 class _Drop(_Round):
@@ -345,6 +390,7 @@ class _Drop(_Round):
         pairs = list(zip(target.elts, value.elts, strict=True))
         pairs = [(name, each) for name, each in pairs if name.id in self._read or not self._is_pure(each)]  # type: ignore[attr-defined]
         if len(pairs) > 1:
+            self.changed = self.changed or len(pairs) < len(target.elts)
             target.elts, value.elts = [name for name, _ in pairs], [each for _, each in pairs]
             return node
         return [ast.copy_location(ast.Assign([name], each), node) for name, each in pairs]
@@ -353,7 +399,7 @@ class _Drop(_Round):
         node.body, node.orelse = self._statements(node.body), self._statements(node.orelse)
         if not node.body and not node.orelse and self._is_pure(node.test):
             return None
-        node.body = node.body or [ast.Pass()]
+        node.body = node.body or [_nothing()]
         return node
 
     def visit_For(self, node: ast.For) -> Any:
@@ -361,7 +407,7 @@ class _Drop(_Round):
         unread = isinstance(node.target, ast.Name) and node.target.id not in self._read
         if not node.body and not node.orelse and unread and _turns(node.iter) is not None:
             return None
-        node.body = node.body or [ast.Pass()]
+        node.body = node.body or [_nothing()]
         return node
 
     def visit_While(self, node: ast.While) -> Any:
@@ -369,15 +415,27 @@ class _Drop(_Round):
         return node
 
 
+def _nothing() -> ast.Pass:
+    return ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)
+
+
 def _walk(node: ast.AST) -> list[ast.AST]:
-    """The node and all below it, as ast.walk gives them, in half the time."""
+    """The node and all expressions and statements below it."""
     found = [node]
     for each in found:
-        for field in each._fields:
+        for field in _fields(type(each)):
             value = getattr(each, field, None)
-            children = cast("list[Any]", value) if isinstance(value, list) else [value]
-            found += [child for child in children if isinstance(child, ast.AST)]
+            if isinstance(value, ast.AST):
+                found.append(value)
+            elif isinstance(value, list):
+                found += [child for child in cast("list[Any]", value) if isinstance(child, ast.AST)]
     return found
+
+
+@cache
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Those of a node that may have nodes."""
+    return () if kind is ast.Constant else tuple(each for each in kind._fields if each not in _NO_NODES)
 
 
 def _is_stored(node: ast.Name) -> bool:
