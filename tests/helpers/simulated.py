@@ -6,6 +6,8 @@ and its threads are operating-system threads, that cost more than their computat
 concurrently. A CUDA thread runs until it waits for others or signals them; the next thread is drawn at random with a
 fixed seed. This tests a kernel's own synchronisation: a missing barrier shows as a wrong result, and an extra barrier
 or a wrong parity as a deadlock, reported at once as an error.
+
+Makers of intrinsics are cached: device functions that call equal ones are alike, and are folded once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import ctypes
 import random
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -175,8 +177,10 @@ _IN_PYTHON: dict[int, Any] = {  # by identity, as Numba's types call NumPy's
 }
 
 
-@once_for_alike
-def in_python(function: Callable[..., Any]) -> Callable[..., Any]:
+_MOST = 2048  # functions kept: those of the configs of several tests
+
+
+def _in_python(function: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel or a device function for Python, with the same constant folding as when it is compiled."""
     made: Any = folded(function)
     names = {name: _IN_PYTHON.get(id(value), value) for name, value in made.__globals__.items()}
@@ -184,6 +188,9 @@ def in_python(function: Callable[..., Any]) -> Callable[..., Any]:
         return FunctionType(made.__code__, names, made.__name__, made.__defaults__, made.__closure__)
     made.__globals__.update(names)
     return made
+
+
+in_python = once_for_alike(_in_python, _MOST)
 
 
 def install() -> None:
@@ -214,6 +221,7 @@ def shared_memory() -> np.int64:
     return np.int64(_block().base)
 
 
+@cache
 def loader(space: str, dtype: str, width: int) -> Callable[..., None]:
     wide = "float64" if dtype == "float64" else "float32"
 
@@ -225,6 +233,7 @@ def loader(space: str, dtype: str, width: int) -> Callable[..., None]:
     return load
 
 
+@cache
 def word_loader(space: str, size: int) -> Callable[..., None]:
     def load(words: Any, first: int, address: int) -> None:
         if int(address) % size:
@@ -235,6 +244,7 @@ def word_loader(space: str, size: int) -> Callable[..., None]:
     return load
 
 
+@cache
 def masked_word_loader(space: str, size: int) -> Callable[..., None]:
     load = word_loader(space, size)
 
@@ -247,6 +257,7 @@ def masked_word_loader(space: str, size: int) -> Callable[..., None]:
     return load_present
 
 
+@cache
 def word_storer(space: str, size: int) -> Callable[..., None]:
     def store(address: int, words: Any) -> None:
         if int(address) % size:
@@ -257,6 +268,7 @@ def word_storer(space: str, size: int) -> Callable[..., None]:
     return store
 
 
+@cache
 def unpacker(dtype: str, width: int) -> Callable[..., None]:
     wide = "float64" if dtype == "float64" else "float32"
     size = width * np.dtype(dtype).itemsize
@@ -268,6 +280,7 @@ def unpacker(dtype: str, width: int) -> Callable[..., None]:
     return unpack
 
 
+@cache
 def storer(
     space: str, dtype: str, width: int, native_bfloat16: bool = True, evict_last: bool = False
 ) -> Callable[..., None]:
@@ -279,6 +292,7 @@ def storer(
     return store
 
 
+@cache
 def rounder(dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..., None]:
     def round_(values: Any) -> None:
         for index in range(width):
@@ -287,6 +301,7 @@ def rounder(dtype: str, width: int, native_bfloat16: bool = True) -> Callable[..
     return round_
 
 
+@cache
 def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., None]:
     load = loader(space, dtype, 1)
 
@@ -299,6 +314,7 @@ def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., 
     return gather
 
 
+@cache
 def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 1) -> Callable[..., None]:
     load = loader("shared", dtype, width)
 
@@ -309,6 +325,7 @@ def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 
     return gather
 
 
+@cache
 def scatterer(
     space: str, dtype: str, offsets: tuple[int, ...], native_bfloat16: bool = True, width: int = 1
 ) -> Callable[..., None]:
@@ -321,6 +338,7 @@ def scatterer(
     return scatter
 
 
+@cache
 def clipped_scatterer(
     dtype: str,
     sizes: tuple[int, int],
@@ -340,6 +358,7 @@ def clipped_scatterer(
     return scatter
 
 
+@cache
 def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None]:
     def add(sums: Any, left: Any, right: Any) -> None:
         for total, one, other in table:
@@ -348,6 +367,7 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None
     return add
 
 
+@cache
 def adds_where_equal(table: tuple[tuple[int, int, int, int], ...], compute: str) -> Callable[..., None]:
     def add(sums: Any, values: Any, keys: Any, wanted: Any) -> None:
         for total, value, key, other in table:
@@ -357,6 +377,7 @@ def adds_where_equal(table: tuple[tuple[int, int, int, int], ...], compute: str)
     return add
 
 
+@cache
 def keep_largest(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None]:
     def keep(largest: Any, places: Any, values: Any, base: int) -> None:
         for at, value, offset in table:
@@ -370,6 +391,7 @@ def byte(word: int, number: int) -> np.int32:
     return np.int32(int(word) >> (8 * int(number)) & 255)
 
 
+@cache
 def matrix_product(dtype: str) -> Callable[..., None]:
     kind = np.dtype(dtype)
 
@@ -472,6 +494,7 @@ def _flushed(value: np.float32) -> np.float32:
     return value * np.float32(0) if abs(value) < np.finfo(np.float32).tiny else value
 
 
+@cache
 def at_most(native: bool) -> Callable[..., Any]:
     return lambda value, bound: bound if value > bound else value
 
@@ -483,6 +506,7 @@ def named_barrier(number: int, threads: int) -> None:
     teams[number].wait()
 
 
+@cache
 def barrier_number(number: int) -> Callable[[int], None]:
     return partial(named_barrier, number)
 
@@ -553,6 +577,7 @@ def row_address(base: int, row: int, stride: int) -> int:
 row_address_long = row_address
 
 
+@cache
 def quotient_by(divisor: int) -> Callable[..., int]:
     return lambda value: value // divisor
 
@@ -562,6 +587,7 @@ def divided(value: int, multiplier: int, shift: int) -> int:
     return np.int32((2 * int(value) * (int(multiplier) & 0xFFFFFFFF) >> 32) >> int(shift))
 
 
+@cache
 def float_of_bits(compute: str) -> Callable[..., Any]:
     integer = np.int64 if compute == "float64" else np.int32
     return lambda bits: np.asarray(bits).astype(integer).view(compute)[()]
@@ -605,10 +631,12 @@ def bulk_copy(target: int, source: int, size: int, barrier: int) -> None:
     _block().update(barrier, 0, -int(size))
 
 
+@cache
 def async_copy(size: int) -> Callable[..., None]:
     return lambda target, source: copy_or_zeros(size)(target, source, size)
 
 
+@cache
 def copy_or_zeros(size: int) -> Callable[..., None]:
     def copy(target: int, source: int, given: int) -> None:
         if int(target) % size or (given and int(source) % size):
@@ -623,6 +651,7 @@ def commit_copies() -> None:
     pass
 
 
+@cache
 def wait_for_copies(newest: int) -> Callable[[], None]:
     return lambda: None
 
