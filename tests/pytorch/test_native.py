@@ -309,6 +309,72 @@ def test_what_is_declined_is_handed_on() -> None:
     assert (row.taken, row.declined, row.natively, row.reason) == (2, 2, 1, "for a test")
 
 
+def test_calls_left_to_pytorch_reach_its_kernel_without_a_look_from_python() -> None:
+    call, kernel = CALLS["layer norm"], kernel_of("native_layer_norm_backward")
+    with gradkern.torch.enabled(devices="cpu", min_bytes=1 << 40):
+        expected = results(call)
+    for _ in range(3):
+        results(call)
+    (signature,) = kernel.signatures()
+    signature.decline("for a test")
+    results(call)  # Python leaves it, and machine code the next ones
+    tick = signature.declined.tick
+    signature.declined.tick = lambda: pytest.fail("Python has looked at it")
+    for _ in range(5):
+        assert all(map(torch.equal, results(call), expected))
+    signature.declined.tick = tick
+    (row,) = [each for each in gradkern.torch.report() if each.signature == signature.text]
+    assert (row.taken, row.declined, row.natively, row.reason) == (2, 7, 1, "for a test")
+    with (
+        gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now", native=True, on_refusal="raise"),
+        pytest.raises(gradkern.ProviderError, match="for a test"),
+    ):
+        results(call)
+    results(call)
+    signature.reason = ""  # as comparisons of steps try such calls again
+    signature.withdraw()
+    kernel.plan(signature)
+    for _ in range(20):  # and as often as they like
+        signature.withdraw()
+        results(call)
+        results(call)
+    (row,) = [each for each in gradkern.torch.report() if each.signature == signature.text]
+    assert (row.taken, row.natively) == (42, 21)
+
+
+def test_small_calls_are_counted_whoever_hands_them_on() -> None:
+    call = resized("bilinear", False)  # whose kernel on GPUs raises where only deterministic algorithms are allowed
+
+    def small() -> int:
+        return sum(row.declined for row in gradkern.torch.report() if row.signature == "small tensors")
+
+    bytes_of_gradient = 4 * 2 * 3 * 8 * 8
+    for native in (True, False):
+        with gradkern.torch.enabled(devices="cpu", min_bytes=bytes_of_gradient + 1, native=native):
+            before = small()
+            for _ in range(3):
+                results(call)
+            assert small() == before + 3
+            torch.use_deterministic_algorithms(True)
+            try:
+                results(call)
+            finally:
+                torch.use_deterministic_algorithms(False)
+            assert small() == before + 3
+    with gradkern.torch.enabled(devices="cpu", min_bytes=bytes_of_gradient, native=True):
+        results(call)
+        assert small() == 6
+    gradkern.torch.forget()
+    assert small() == 0
+
+
+def test_errors_of_pytorchs_kernel_keep_their_class_after_disable() -> None:
+    CALLS["softmax"]()
+    gradkern.torch.disable()
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        aten._softmax_backward_data(rows(2, 3), rows(2, 3), 7, torch.float32)
+
+
 def test_calls_under_the_gate_and_after_disable_are_pytorchs() -> None:
     call = CALLS["layer norm"]
     for _ in range(3):
@@ -385,9 +451,9 @@ def test_flags_and_policies_of_what_a_search_chooses_are_looked_at_in_every_call
     assert record is not None
 
     def taken() -> bool:
-        before = record.taken
+        before = record.calls
         aten.native_batch_norm_backward(*args)
-        return record.taken > before
+        return record.calls > before
 
     assert taken()
     with gradkern.policy(deterministic=True):
@@ -484,7 +550,7 @@ def test_a_gpus_kernel_is_launched_with_the_addresses_of_the_call(
     assert launched()[0][0] == 1234  # refused: Python answers
     driver.status = 0
     assert launched() == expected
-    assert record.taken == 3
+    assert record.calls == 3
 
 
 class FakeCudnn:
@@ -547,9 +613,9 @@ def test_plans_of_cudnns_are_executed_with_a_pack_of_each_calls_own(
 
     def called(taken: int) -> list[Any]:
         cudnn.calls.clear()
-        start = record.taken
+        start = record.calls
         found = aten._softmax_backward_data(*args)
-        assert record.taken - start == taken
+        assert record.calls - start == taken
         if taken:
             given = [args[1].data_ptr(), args[0].data_ptr(), found.data_ptr()]
             assert [each[4] for each in cudnn.calls if each[:3] == ("set", 900, 1001)] == [given] * 2
@@ -714,7 +780,7 @@ def test_a_gate_looks_at_the_tensor_that_the_option_is_about() -> None:
     for least, taken in ((0, 1), (dy.nbytes, 2), (dy.nbytes + 1, 2)):
         gradkern.torch.enable(devices="cpu", min_bytes=least, native=True)
         aten.embedding_dense_backward(*args)
-        assert record.taken == taken
+        assert record.calls == taken
 
 
 def test_a_tensor_without_elements_is_recognised_without_memory() -> None:
@@ -728,7 +794,7 @@ def test_a_tensor_without_elements_is_recognised_without_memory() -> None:
     record = native.add(args, {}, Steps(outputs), x.nbytes, cpu)
     assert record is not None
     aten.batch_norm_backward(*args)
-    assert record.taken == 1
+    assert record.calls == 1
 
 
 def test_operators_that_machine_code_never_answers_stay_pythons_altogether() -> None:

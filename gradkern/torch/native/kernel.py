@@ -1,10 +1,11 @@
 """An aten operator registered from machine code: its block, its records, and the way to Python for all other calls.
 
-PyTorch calls a function that looks the call up among records and launches what they say, without Python. Any other call
-it hands to an operator with the same arguments that Python implements, through PyTorch's dispatcher: arguments, results
-and exceptions pass as they do where Python is registered for the operator itself. That operator has one result more: a
-tensor where it has failed, and none otherwise. Its exception is kept, and raised above PyTorch's C functions, as those
-lose its class.
+PyTorch calls a function that looks the call up among records and launches what they say, without Python. Any other
+call it hands to an operator with the same arguments that Python implements, through PyTorch's dispatcher: arguments,
+results and exceptions pass as they do where Python is registered for the operator itself. What it knows to be PyTorch's
+it hands to another, which does nothing but call PyTorch's kernel. These operators have one result more: a tensor where
+they have failed, and none otherwise. The exception is kept, and raised above PyTorch's C functions, as those lose its
+class.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ class Record:
     device: int
 
     def count(self) -> int:
-        return self.taken
+        return self.calls
 
     @property
-    def taken(self) -> int:
-        """How many calls it has answered."""
-        return self.words[w.RECORD_TAKEN]
+    def calls(self) -> int:
+        """How many it has answered, or left to PyTorch's kernel."""
+        return self.words[w.RECORD_COUNT]
 
     def withdraw(self) -> None:
         """Hand on the calls from now on, as if they were small ones."""
@@ -84,6 +85,8 @@ class NativeKernel:
     """An overload at a dispatch key: `by_python(keys, *args, **named)` answers every call that no record does.
 
     forgotten   called with a record that no call can be in any more
+    original    calls PyTorch's kernel; None where calls are never left to it
+    may_raise   whether Python has to answer calls that are left to it while only deterministic algorithms are allowed
     flags       whether calls depend on PyTorch's flags and on gradkern's policy
     measured    the place of the tensor whose bytes `least` is about
     """
@@ -96,12 +99,14 @@ class NativeKernel:
         forgotten: Callable[[Record], None] = lambda record: None,
         flags: bool = False,
         measured: int = 1,
+        original: Callable[..., Any] | None = None,
+        may_raise: bool = False,
     ) -> None:
         from gradkern.torch.native.loaded import free_function
 
         self._schema = operator._schema
-        self._key, self._by_python, self._forgotten = key, by_python, forgotten
-        self._name = name = self._schema.name.partition("::")[2]
+        self._key, self._forgotten = key, forgotten
+        name = self._schema.name.partition("::")[2]
         self._block = words_of([0] * w.BLOCK_SIZE)
         self._address = ctypes.addressof(self._block)
         self._records: dict[tuple[int, ...], Record] = {}
@@ -110,13 +115,15 @@ class NativeKernel:
         self._streams: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._stream_table: Any = None
         self._lock = locks.reentrant_lock()
-        self._define()
-        text = [ctypes.create_string_buffer(each) for each in (f"{_NAMESPACE}::{name}".encode(), b"")]
-        self._text = text
+        self._define(name, by_python)
+        self._define(f"{name}_original", original or by_python)
+        names = f"{_NAMESPACE}::{name}", f"{_NAMESPACE}::{name}_original", ""
+        self._text = text = [ctypes.create_string_buffer(each.encode()) for each in names]
         fields = {
             w.BLOCK_SHIM: ctypes.addressof(shim.addresses(key)),
             w.BLOCK_NAME: ctypes.addressof(text[0]),
-            w.BLOCK_OVERLOAD: ctypes.addressof(text[1]),
+            w.BLOCK_ORIGINAL: ctypes.addressof(text[1]),
+            w.BLOCK_OVERLOAD: ctypes.addressof(text[2]),
             w.BLOCK_VERSION: _signed(shim.version()),
             w.BLOCK_RAISER: shim.raiser(),
             w.BLOCK_MESSAGE: ctypes.addressof(_message),
@@ -124,6 +131,7 @@ class NativeKernel:
             w.BLOCK_RESULTS: len(self._schema.returns),
             w.BLOCK_FLAGS: int(flags),
             w.BLOCK_MEASURED: measured,
+            w.BLOCK_MAY_RAISE: int(may_raise),
         }
         fields |= {w.BLOCK_ARGUMENTS + n: _kind(each.type) for n, each in enumerate(self._schema.arguments)}
         for place, word in fields.items():
@@ -136,20 +144,29 @@ class NativeKernel:
             raise RuntimeError("all functions of machine code are in use")
         return shim.Registration(self._schema.name, self._key, self._function, file)
 
-    def answer(self, enabled: bool) -> None:
-        """Whether records are looked at; else every call is Python's."""
-        self._block[w.BLOCK_ENABLED] = int(enabled)
+    def answer(self, way: int) -> None:
+        """Who answers: BY_PYTHON, BY_RECORDS or BY_PYTORCH of words.py."""
+        self._block[w.BLOCK_WAY] = way
 
     def least(self, nbytes: int) -> None:
-        """Calls on fewer bytes are Python's."""
+        """Calls on fewer bytes are PyTorch's."""
         self._block[w.BLOCK_LEAST] = min(nbytes, (1 << 63) - 1)
+
+    def small(self) -> int:
+        """How many were, while records answered."""
+        return self._block[w.BLOCK_SMALL]
 
     def place_of(self, tensor: torch.Tensor, args: tuple[Any, ...], named: Any) -> int:
         """The place of the address of one of a call's tensors."""
         return next(place for place, each in enumerate(self._given(args, named)) if each is tensor)
 
-    def add(self, args: tuple[Any, ...], named: Any, steps: Steps, nbytes: int, device: torch.device) -> Record | None:
-        """Let calls like this one be computed by these steps; None where they cannot be recognised."""
+    def add(
+        self, args: tuple[Any, ...], named: Any, steps: Steps | None, nbytes: int, device: torch.device
+    ) -> Record | None:
+        """Let calls like this one be computed by these steps, or without any by PyTorch's kernel. Returns None where
+        they cannot be recognised.
+        """
+        left, steps = steps is None, steps or Steps([])
         key = self._key_of(args, named)
         if len(key) > w.MOST_KEY:
             return None
@@ -159,7 +176,8 @@ class NativeKernel:
             w.RECORD_HASH: _signed(w.hashed(key)),
             w.RECORD_KEY_SIZE: len(key),
             w.RECORD_BYTES: nbytes,
-            w.RECORD_TAKEN: 0,
+            w.RECORD_COUNT: 0,
+            w.RECORD_LEFT: int(left),
             w.RECORD_OUTPUTS: ctypes.addressof(outputs),
             w.RECORD_OUTPUT_COUNT: len(steps.outputs),
             w.RECORD_LAUNCHES: ctypes.addressof(launches),
@@ -253,27 +271,27 @@ class NativeKernel:
             words += _words(value)
         return (*words, _flags()) if self._block[w.BLOCK_FLAGS] else tuple(words)
 
-    def _define(self) -> None:
-        """The operator that Python implements. It is one for all dispatch keys."""
+    def _define(self, name: str, function: Callable[..., Any]) -> None:
+        """An operator that a function in Python implements. It is one for all dispatch keys."""
         text = str(self._schema).replace("SymInt", "int")
         arguments = text[text.index("(") : text.rindex(" -> ")]
         count = len(self._schema.returns)
         library = torch.library.Library(_NAMESPACE, "FRAGMENT")
         _libraries.append(library)
-        if not hasattr(getattr(torch.ops, _NAMESPACE), self._name):
-            library.define(f"{self._name}{arguments} -> ({', '.join(['Tensor'] * (count + 1))})")
-            library.impl(self._name, torch.library.fallthrough_kernel, "Autograd")
-        by_python, failed = self._by_python, torch.empty(0, dtype=torch.float32, device="cpu")
+        if not hasattr(getattr(torch.ops, _NAMESPACE), name):
+            library.define(f"{name}{arguments} -> ({', '.join(['Tensor'] * (count + 1))})")
+            library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+        failed = torch.empty(0, dtype=torch.float32, device="cpu")
 
         def answer(keys: Any, *args: Any, **named: Any) -> tuple[Any, ...]:
             try:
-                found = by_python(keys, *args, **named)
+                found = function(keys, *args, **named)
             except BaseException as error:
                 shim.stash(error)
                 return (*[None] * count, failed)
             return (*found, None) if count > 1 else (found, None)
 
-        library.impl(self._name, answer, self._key, with_keyset=True)
+        library.impl(name, answer, self._key, with_keyset=True)
 
 
 def _flags() -> int:

@@ -5,8 +5,9 @@ handle that the function owns: it deletes it, or hands it on. An optional argume
 the function frees; a list or a string is a handle, too.
 
 Nothing here allocates, raises or knows Python. What is not recognised, or cannot be computed after all, is handed on
-whole to an operator that Python implements: see kernel.py. Words are int64 throughout, as mixed signs are float64 to
-Numba.
+whole to an operator that Python implements, and what is PyTorch's to one that calls its kernel: see kernel.py.
+
+Words are int64 throughout, as mixed signs are float64 to Numba.
 """
 
 from __future__ import annotations
@@ -478,40 +479,62 @@ def _answered(stack: int, block: int, record: int, addresses: int) -> bool:
     for place in range(load(block, w.BLOCK_RESULTS)):
         if load(stack, place) == 0:
             call(load(shim, w.NEW_UNDEFINED), stack + 8 * place)
-    add(record, w.RECORD_TAKEN, 1)
+    add(record, w.RECORD_COUNT, 1)
     return True
 
 
 @numba.njit(**_PART)
 def _is_small(stack: int, block: int) -> bool:
-    """Whether the call has fewer bytes than any that is answered, by the elements of the tensor that is measured: a
-    look at one tensor in place of all. Elements have 8 bytes at most.
-    """
-    shim, got = load(block, w.BLOCK_SHIM), four_words()
-    failed = call(load(shim, w.GET_NUMEL), load(stack, load(block, w.BLOCK_MEASURED)), got)
-    return failed != 0 or load(got, 0) < load(block, w.BLOCK_LEAST) // 8
+    """Whether the tensor that is measured has fewer bytes than any that is answered."""
+    least = load(block, w.BLOCK_LEAST)
+    if least == 0:
+        return False
+    shim, got, tensor = load(block, w.BLOCK_SHIM), four_words(), load(stack, load(block, w.BLOCK_MEASURED))
+    store(got, 1, 0)
+    if call(load(shim, w.GET_NUMEL), tensor, got) or call(load(shim, w.GET_DTYPE), tensor, got + 8):
+        return False
+    return load(got, 0) * call(load(shim, w.ELEMENT_SIZE), load(got, 1)) < least
 
 
 @numba.njit(**_PART)
-def _taken(stack: int, block: int) -> bool:
-    if load(block, w.BLOCK_ENABLED) == 0 or _is_small(stack, block):
-        return False
+def _may_raise(block: int) -> bool:
+    """Whether PyTorch's kernel may raise as it is not deterministic, and Python is to answer in its place."""
+    shim = load(block, w.BLOCK_SHIM)
+    return load(block, w.BLOCK_MAY_RAISE) != 0 and call(load(shim, w.DETERMINISTIC), load(shim, w.CONTEXT)) & 255 != 0
+
+
+@numba.njit(**_PART)
+def _left(stack: int, block: int) -> int:
+    """Answer a call by its record. Returns the name of the operator that it is handed on to; 0 where it is answered."""
+    by_python, original, way = load(block, w.BLOCK_NAME), load(block, w.BLOCK_ORIGINAL), load(block, w.BLOCK_WAY)
+    if way != w.BY_RECORDS:
+        return original if way == w.BY_PYTORCH else by_python
+    if _is_small(stack, block):
+        if _may_raise(block):
+            return by_python
+        add(block, w.BLOCK_SMALL, 1)
+        return original
     key, addresses = key_words(), address_words()
     size = _key(stack, block, key, addresses)
     if size == 0:
-        return False
+        return by_python
     add(block, w.BLOCK_ACTIVE, 1)
-    record = _find(block, key, size)
-    done = False
+    record, left = _find(block, key, size), by_python
     if record != 0 and load(record, w.RECORD_BYTES) >= load(block, w.BLOCK_LEAST):
-        done = _answered(stack, block, record, addresses)
+        if load(record, w.RECORD_LEFT) == 0:
+            if _answered(stack, block, record, addresses):
+                left = 0
+        elif not _may_raise(block):
+            add(record, w.RECORD_COUNT, 1)
+            left = original
     add(block, w.BLOCK_ACTIVE, -1)
-    return done
+    return left
 
 
 @numba.njit(**_PART)
 def answer(stack: int, block: int) -> None:
-    if _taken(stack, block):
+    name = _left(stack, block)
+    if name == 0:
         return
     shim, given = load(block, w.BLOCK_SHIM), argument_words()
     count = load(block, w.BLOCK_RESULTS)
@@ -519,7 +542,7 @@ def answer(stack: int, block: int) -> None:
         store(given, place, load(stack, place))
     failed = call(
         load(shim, w.CALL_DISPATCHER),
-        load(block, w.BLOCK_NAME),
+        name,
         load(block, w.BLOCK_OVERLOAD),
         given,
         load(block, w.BLOCK_VERSION),

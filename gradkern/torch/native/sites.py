@@ -72,7 +72,7 @@ class NativeSite:
         if not (_allowed and self._wanted) or (tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()):
             return
         found = _operator(len(tensors), len(results), device.type.upper())
-        if found is None or (len(self._records) == _MOST_ALIKE and not any(each.taken for each in self._records)):
+        if found is None or (len(self._records) == _MOST_ALIKE and not any(each.calls for each in self._records)):
             self._wanted = False
             self.follow()
             return
@@ -140,7 +140,7 @@ def _operator(inputs: int, outputs: int, key: str) -> tuple[Callable[..., Any], 
         kernel.register(__file__)
     except Exception:  # it cannot be compiled here, or PyTorch does not take it
         return None
-    kernel.answer(True)
+    kernel.answer(w.BY_RECORDS)
     return overload._op, kernel
 
 

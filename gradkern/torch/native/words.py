@@ -1,6 +1,6 @@
 """The layout of what Python writes and machine code reads: places in words of 64 bits.
 
-BLOCK_*    of an operator's block: one for an operator and a device, never freed
+BLOCK_*    of an operator's block: one for an operator and a device, never freed. BLOCK_WAY is BY_*: who answers
 RECORD_*   of a record: how calls that are alike are computed. Behind its fields is its key
 OUTPUT_*   of an array that a call makes: results, and memory that is only used within
 LAUNCH_*   of a launch, or of the execution of one of cuDNN's plans
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ARGUMENTS", "SHIM", "hashed"]
+__all__ = ["ARGUMENTS", "BY_PYTHON", "BY_PYTORCH", "BY_RECORDS", "SHIM", "hashed"]
 
 ARGUMENTS = {"tensor": 0, "tensor?": 1, "word": 2, "word?": 3, "list": 4, "list?": 5, "string": 6}
 """Kinds of arguments, by how PyTorch hands them over."""
@@ -22,6 +22,7 @@ ARGUMENTS = {"tensor": 0, "tensor?": 1, "word": 2, "word?": 3, "list": 4, "list?
 SHIM = (
     "aoti_torch_is_defined",
     "aoti_torch_get_dtype",
+    "aoti_torch_dtype_element_size",
     "aoti_torch_get_dim",
     "aoti_torch_get_numel",
     "aoti_torch_get_device_type",
@@ -56,6 +57,7 @@ SHIM = (
 (
     IS_DEFINED,
     GET_DTYPE,
+    ELEMENT_SIZE,
     GET_DIM,
     GET_NUMEL,
     GET_DEVICE_TYPE,
@@ -95,14 +97,18 @@ COUNTER, BUFFER, ITSELF = MOST_ARGUMENTS + MOST_OUTPUTS, MOST_ARGUMENTS + MOST_O
 first, by their places among its arguments, and outputs from MOST_ARGUMENTS on.
 """
 
+BY_PYTHON, BY_RECORDS, BY_PYTORCH = range(3)
+"""Who answers: Python; records where there are some, and Python; PyTorch's kernel, without a look at the call."""
+
 (
-    BLOCK_ENABLED,
+    BLOCK_WAY,
     BLOCK_TABLE,
     BLOCK_LEAST,
     BLOCK_ACTIVE,
     BLOCK_SHIM,
     BLOCK_STREAMS,
     BLOCK_NAME,
+    BLOCK_ORIGINAL,
     BLOCK_OVERLOAD,
     BLOCK_VERSION,
     BLOCK_RAISER,
@@ -111,15 +117,18 @@ first, by their places among its arguments, and outputs from MOST_ARGUMENTS on.
     BLOCK_RESULTS,
     BLOCK_FLAGS,
     BLOCK_MEASURED,
+    BLOCK_SMALL,
+    BLOCK_MAY_RAISE,
     BLOCK_ARGUMENTS,
-) = range(16)
+) = range(19)
 BLOCK_SIZE = BLOCK_ARGUMENTS + MOST_ARGUMENTS
 
 (
     RECORD_HASH,
     RECORD_KEY_SIZE,
     RECORD_BYTES,
-    RECORD_TAKEN,
+    RECORD_COUNT,
+    RECORD_LEFT,
     RECORD_OUTPUTS,
     RECORD_OUTPUT_COUNT,
     RECORD_LAUNCHES,
@@ -128,7 +137,8 @@ BLOCK_SIZE = BLOCK_ARGUMENTS + MOST_ARGUMENTS
     RECORD_ON_GPU,
     RECORD_DEVICE,
     RECORD_KEY,
-) = range(12)
+) = range(13)
+"""RECORD_COUNT: of its calls; RECORD_LEFT: whether these are left to PyTorch's kernel."""
 
 OUTPUT_RESULT, OUTPUT_DIM, OUTPUT_SIZES, OUTPUT_STRIDES, OUTPUT_DTYPE, OUTPUT_DEVICE_TYPE, OUTPUT_DEVICE = range(7)
 OUTPUT_SIZE = 7

@@ -22,6 +22,7 @@ from gradkern.system.own_thread import turn
 from gradkern.torch.aten.request import Declined, Translation
 from gradkern.torch.counter import Counter
 from gradkern.torch.flags import policy_of
+from gradkern.torch.native import words
 from gradkern.torch.native.kernel import NativeKernel, Record, unsupported
 from gradkern.torch.native.recording import Steps, Unrepeatable
 from gradkern.torch.overrides.options import Options
@@ -52,7 +53,7 @@ class Kernel:
         self._table: Recogniser[Callable[..., bool], Signature] = Recogniser(
             MOST, _MOST_ALIKE, keeps=lambda signature: signature.run is not None
         )
-        self._counts: dict[Record, Signature] = {}
+        self._counts: dict[Record, tuple[Signature, tuple[Counter, ...]]] = {}
         self._runs: dict[tuple[Description, Any], tuple[Run, Callable[..., Steps], str]] = {}
         self._least = 0
         self.by_python = ""  # why Python answers all calls, where machine code was asked for
@@ -80,6 +81,9 @@ class Kernel:
         """Answer calls by these options; none come before the override is installed."""
         self.options = options
         self._timed, self._raises = options.timed, options.on_refusal == "raise"
+        for each in self.signatures() if self._raises else ():
+            if each.reason:
+                each.withdraw()  # Python raises for them
         self.answer_natively()
         self._answer_from(max(1, options.least(self.translation.group)))  # what is empty is PyTorch's
         self._set_enabled(True)
@@ -106,9 +110,11 @@ class Kernel:
             self.by_python = "another kernel is registered on top of gradkern's"
             return
         try:
-            flags, measured = self.translation.searched, self.translation.measured
-            operator = getattr(torch.ops.aten, name).default
-            override.native = NativeKernel(operator, key, self.answer, self._fold, flags, measured)
+            translation = self.translation
+            flags, measured, may_raise = translation.searched, translation.measured, translation.result is not None
+            given = getattr(torch.ops.aten, name).default, key, self.answer, self._fold, flags, measured
+            override.native = NativeKernel(*given, override.original, may_raise)
+            self.small.others.append(override.native.small)
             override.install()
         except Exception as error:  # it cannot be compiled here, or PyTorch does not take it
             override.native, self.by_python = None, _said(error)
@@ -127,7 +133,8 @@ class Kernel:
         self._enabled = enabled
         self._native = self.override.native if enabled and self.options.native and not self._timed else None
         if self.override.native is not None:
-            self.override.native.answer(self._native is not None)
+            ways = words.BY_PYTORCH, words.BY_PYTHON, words.BY_RECORDS
+            self.override.native.answer(ways[enabled + (self._native is not None)])
 
     def disable(self) -> None:
         """Pass every call on to PyTorch's kernel until the next `enable`. Plans and verdicts are kept.
@@ -176,7 +183,7 @@ class Kernel:
                 signature.by_python = "it is forgotten"
             self._table.clear()
             self._runs.clear()
-            self.small = Counter()
+            self.small.less(self.small.value)
             self.forgotten = Forgotten()
             if self.override.native is not None:
                 self.override.native.clear()
@@ -253,6 +260,8 @@ class Kernel:
             else:
                 answer, count = self._original(tensors, keys, *args, **named)
             count(signature).tick()
+            if self._native is not None and signature.reason and count is _DECLINED:
+                self._leave(self._native, signature, args, named)
             return answer
 
         return body
@@ -296,7 +305,7 @@ class Kernel:
         if signature.records and signature.records[-1].scratch >= 0 and native.add_stream(signature.records[-1]):
             return
         if signature.taught == _MOST_ALIKE:  # their addresses are aligned in as many ways, or they come and go
-            if not any(each.taken for each in signature.records):
+            if not any(each.calls for each in signature.records):
                 signature.by_python = "machine code does not recognise such calls"
             return
         signature.taught += 1
@@ -310,20 +319,39 @@ class Kernel:
         if record is None:
             signature.by_python = "too much decides how it is computed"
             return
-        signature.records.append(record)
-        self._counts[record] = signature
-        signature.taken.others.append(record.count)
+        self._note(record, signature, signature.taken, signature.natively)
         if signature.run is None or signature.by_python:  # declined or forgotten meanwhile
             record.withdraw()
         if record.scratch >= 0:
             native.add_stream(record)
 
+    def _leave(self, native: NativeKernel, signature: Signature, args: tuple[Any, ...], named: Any) -> None:
+        """Let machine code hand the next call like this one to PyTorch's kernel, if it can tell such calls apart."""
+        if signature.by_python or self._raises or signature.taught == _MOST_ALIKE:
+            return
+        signature.taught += 1
+        x = args[self.translation.measured]
+        with self._changing:
+            record = native.add(args, named, None, x.nbytes, x.device)
+        if record is not None:
+            self._note(record, signature, signature.declined)
+            if self._raises or signature.by_python:  # forgotten meanwhile, or the options are others
+                record.withdraw()
+
+    def _note(self, record: Record, signature: Signature, *counters: Counter) -> None:
+        """Let the record count in these counters of a signature."""
+        signature.records.append(record)
+        self._counts[record] = signature, counters
+        for each in counters:
+            each.others.append(record.count)
+
     def _fold(self, record: Record) -> None:
         """Keep the count of a record that is forgotten."""
-        signature = self._counts.pop(record, None)
-        if signature is not None:
-            signature.taken.others.remove(record.count)
-            signature.taken.less(-record.taken)
+        if record in self._counts:
+            signature, counters = self._counts.pop(record)
+            for each in counters:
+                each.others.remove(record.count)
+                each.less(-record.calls)
             signature.records.remove(record)
 
     def _first(self, keys: Any, args: tuple[Any, ...], named: Any, tensors: tuple[Any, ...], key: Any) -> Any:
@@ -359,8 +387,7 @@ class Kernel:
         self.forgotten.add(signatures)
         for signature in signatures:
             signature.by_python = "it is forgotten"
-            for record in tuple(signature.records):
-                record.withdraw()
+            signature.withdraw()
         runs = [each.run for each in signatures if each.run is not None]
         for wanted in [each for each, (run, *_) in self._runs.items() if run in runs] if runs else ():
             del self._runs[wanted]

@@ -134,7 +134,7 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
         for (text, reason), alike in found.items():
             taken, declined = sum(each.taken.value for each in alike), sum(each.declined.value for each in alike)
             times = (mean(each.taken_time for each in alike), mean(each.declined_time for each in alike))
-            natively = sum(record.taken for each in alike for record in tuple(each.records))
+            natively = sum(each.natively.value for each in alike)
             by_python = ""
             if kernel.options.native and not reason:
                 by_python = kernel.by_python or next((each.by_python for each in alike if each.by_python), "")

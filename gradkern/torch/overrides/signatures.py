@@ -130,13 +130,14 @@ class Signature:
     args     the first such call's, for a call that is only timed: each tensor is replaced by what makes one of random
              numbers; None where that cannot be
     steps    of its plan, for machine code; by_python says why there are none
-    records  of such calls that machine code answers; `taught` counts those that were made
+    records  of such calls that machine code answers, or leaves to PyTorch; `taught` counts those that were made
+    natively counts those of the taken that machine code has answered
     comparison  the times of gradkern's and of PyTorch's kernels, once both are measured
     """
 
     __slots__ = (
         *("args", "by_python", "comparison", "declined", "declined_time", "description", "failure"),
-        *("key", "reason", "records", "run", "steps", "taken", "taken_time", "taught", "text"),
+        *("key", "natively", "reason", "records", "run", "steps", "taken", "taken_time", "taught", "text"),
     )
 
     def __init__(
@@ -154,7 +155,7 @@ class Signature:
         self.records: list[Record] = []
         self.taught = 0
         self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None
-        self.taken, self.declined = Counter(), Counter()
+        self.taken, self.declined, self.natively = Counter(), Counter(), Counter()
         self.taken_time, self.declined_time = Timer(), Timer()
 
     @property
@@ -170,6 +171,11 @@ class Signature:
     def decline(self, reason: str) -> None:
         """Leave the calls to PyTorch from now on."""
         self.reason, self.run = reason, None
+        self.withdraw()
+
+    def withdraw(self) -> None:
+        """Let no record answer from now on."""
+        self.taught = 0
         for each in tuple(self.records):  # others may be forgotten at once
             each.withdraw()
 

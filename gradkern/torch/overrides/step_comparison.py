@@ -90,6 +90,7 @@ class _Ways:
         for each, reason in self._more:
             if way == _MORE:
                 each.reason = ""
+                each.withdraw()
                 self._kernel.plan(each)  # again: it is there
             else:
                 each.decline(reason)
