@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 from numba import types
-from numba.extending import overload
 
 from gradkern.call import Call
 from gradkern.cpu import threads
@@ -35,23 +34,9 @@ def _place(column: int, step: Any) -> Any:
     return column if step is None else column * step
 
 
-def _tanh(x: Any) -> Any:
-    raise NotImplementedError("for kernels only")
-
-
-@overload(_tanh, jit_options=INLINE)
-def _tanh_of(x: Any) -> Any:
-    kind = x
-
-    def tanh(x: Any) -> Any:
-        return kind(math.tanh(x))
-
-    return tanh
-
-
 @numba.njit(**INLINE)
 def _logit(X: Any, at: int, cap: Any) -> Any:
-    return load(X, at) if cap is None else real(X, cap) * _tanh(load(X, at) / real(X, cap))
+    return load(X, at) if cap is None else real(X, cap) * real(X, math.tanh(load(X, at) / real(X, cap)))
 
 
 @numba.njit(**REORDERED)

@@ -64,11 +64,12 @@ def cross_entropy(
     require_tensor(name, "target", target)
     require_floats(name, {"weight": weight}, input=input)
     dense = target.is_floating_point()
+    if not dense:
+        target = _labels(name, target)
     if needs_pytorch(input, target, weight) or any(
         each is not None and each.requires_grad for each in (weight, target)
     ):
-        logits = softcap * torch.tanh(input / softcap) if softcap else input
-        return _pytorchs(logits, target, weight, ignore_index, reduction, label_smoothing, z_loss)
+        return _pytorchs(input, target, weight, attributes)
     rows = (input.shape[0], *input.shape[2:]) if input.dim() > 1 else ()
     if input.dim() == 0 or target.shape != (input.shape if dense else rows):
         expected = f"{tuple(input.shape)} of probabilities, or {rows} of labels"
@@ -84,8 +85,6 @@ def cross_entropy(
     if dense:  # probabilities keep their digits beside logits of 16 bits
         kind = torch.promote_types(input.dtype, target.dtype)
         input, target = input.to(kind), target.to(kind)  # noqa: A001
-    else:
-        target = _labels(name, target)
     count_call(name, input)
     x = input if input.dim() > 1 else input[None]
     y = target if input.dim() > 1 else target[None]
@@ -106,18 +105,12 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, target, weight = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second derivative
-            named = dict(ctx.attributes)
-            cap = named["softcap"]
-            z = cap * torch.tanh(x / cap) if cap else x
-            y = _pytorchs(z, target, weight, *(named[name] for name in _OPTIONS)).to(grad.dtype)
+            y = _pytorchs(x, target, weight, ctx.attributes).to(grad.dtype)
             dx = differentiable(y, (x,), (True,), grad)[0]
         else:
             out = {"dX": x} if ctx.in_place else None
             dx = _LOSS((False, True), _operands(x, target, weight, grad), ctx.attributes, out)[1]
         return dx, None, None, None, None
-
-
-_OPTIONS = "ignore_index", "reduction", "label_smoothing", "z_loss"
 
 
 def _operands(x: Tensor, target: Tensor, weight: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -127,12 +120,14 @@ def _operands(x: Tensor, target: Tensor, weight: Tensor | None, grad: Tensor | N
     return x, None if dense else target, weight, target if dense else None, grad
 
 
-def _pytorchs(
-    x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, smoothing: float, z: float
-) -> Tensor:
+def _pytorchs(x: Tensor, target: Tensor, weight: Tensor | None, attributes: Attributes) -> Tensor:
+    named = dict(attributes)
+    z, cap, reduction, ignored = (named[name] for name in ("z_loss", "softcap", "reduction", "ignore_index"))
+    x = cap * torch.tanh(x / cap) if cap else x
+    target = target if target.is_floating_point() else target.long()
     weight = None if weight is None else weight.to(x.dtype)
     loss = functional.cross_entropy(
-        x, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=smoothing
+        x, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=named["label_smoothing"]
     )
     if not z:
         return loss
@@ -140,7 +135,7 @@ def _pytorchs(
     if target.is_floating_point():
         norm: Any = squares.numel()
     else:
-        counted = target != ignore_index
+        counted = target != ignored
         squares = torch.where(counted, squares, 0)
         norm = counted.sum() if weight is None else (weight[torch.where(counted, target, 0)] * counted).sum()
     return loss + (squares if reduction == "none" else squares.sum() / (norm if reduction == "mean" else 1))
@@ -207,16 +202,14 @@ def linear_cross_entropy(
     require_type(name, "linear_weight", linear_weight, input.dtype)
     if linear_bias is not None:
         require_type(name, "linear_bias", linear_bias, input.dtype)
-    x, y = input.reshape(-1, input.shape[-1]), target.reshape(-1)
+    x, y = input.reshape(-1, input.shape[-1]), _labels(name, target.reshape(-1))
     if needs_pytorch(*tensors) or torch.compiler.is_compiling() or (weight is not None and weight.requires_grad):
-        z = functional.linear(x, linear_weight, linear_bias)
-        z = softcap * torch.tanh(z / softcap) if softcap else z
-        loss: Any = _pytorchs(z, y.long(), weight, ignored, reduction, label_smoothing, z_loss)
+        loss: Any = _pytorchs(functional.linear(x, linear_weight, linear_bias), y, weight, attributes)
     else:
         count_call(name, input)
         of_classes = None if weight is None else _beside(weight, input)
         attributes = *attributes, ("logits_bytes", logits_bytes)
-        loss = _LinearCrossEntropy.apply(x, linear_weight, _labels(name, y), linear_bias, of_classes, attributes)
+        loss = _LinearCrossEntropy.apply(x, linear_weight, y, linear_bias, of_classes, attributes)
         loss = loss if wide else loss.to(input.dtype)
     return loss.reshape(target.shape) if reduction == "none" else loss
 
@@ -240,10 +233,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         x, w, labels, b, weight = ctx.saved_tensors
         needs = ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[3]
         if torch.is_grad_enabled():
-            named = dict(ctx.attributes)
-            z = functional.linear(x, w, b)
-            z = named["softcap"] * torch.tanh(z / named["softcap"]) if named["softcap"] else z
-            y = _pytorchs(z, labels.long(), weight, *(named[name] for name in _OPTIONS)).to(grad.dtype)
+            y = _pytorchs(functional.linear(x, w, b), labels, weight, ctx.attributes).to(grad.dtype)
             dx, dw, db = differentiable(y, (x, w, b), needs, grad)
         elif ctx.gradients is not None:
             scaled = torch.mul if _functorch.is_legacy_batchedtensor(grad) else torch.Tensor.mul_  # is_grads_batched
