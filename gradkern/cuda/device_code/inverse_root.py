@@ -1,4 +1,4 @@
-"""1 / sqrt(x), for kernels."""
+"""1 / sqrt(x) and a channel's inverse standard deviation, for kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba.cuda import float32, float64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["inverse_root"]
+__all__ = ["inverse_root", "inverse_std"]
 
 
 def inverse_root(compute: str) -> Callable[[Any], Any]:
@@ -27,3 +27,16 @@ def inverse_root(compute: str) -> Callable[[Any], Any]:
         return better if better == better else guess
 
     return inverse_root
+
+
+def inverse_std(compute: str, epsilon: float | None) -> Callable[..., Any]:
+    """The device function inverse(deviation): 1 / sqrt(deviation + epsilon), or `deviation` if epsilon is None."""
+    VARIANCE, EPSILON = epsilon is not None, epsilon or 0.0
+    FLOAT = float64 if compute == "float64" else float32
+    root = inverse_root(compute)
+
+    @device_function
+    def inverse(deviation: Any) -> Any:
+        return root(deviation + FLOAT(EPSILON)) if VARIANCE else deviation
+
+    return inverse

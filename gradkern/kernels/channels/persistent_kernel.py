@@ -30,9 +30,9 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.inverse_root import inverse_std
 from gradkern.cuda.device_code.numbers import number_access
 from gradkern.cuda.device_code.units import bytes_spanned
-from gradkern.kernels.channels.inverse_std import inverse_std
 from gradkern.kernels.channels.persistent_config import UNIT, PersistentConfig
 from gradkern.kernels.channels.persistent_pass import persistent_passes
 
@@ -63,7 +63,6 @@ def build(config: PersistentConfig) -> Callable[..., None]:
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
     send_pair = i.send_pair_double if DOUBLE else i.send_pair
     inverse = inverse_std(config.compute, config.epsilon)
-    spanned = bytes_spanned()
 
     @device_function
     def sum_pair_over_warp(pair: Any) -> None:
@@ -99,7 +98,7 @@ def build(config: PersistentConfig) -> Callable[..., None]:
         if SHIFTED:
             each, size = lane, int32(0)
             while each < count:
-                size = int32(size + spanned(D + int64(each) * image, row))
+                size = int32(size + bytes_spanned(D + int64(each) * image, row))
                 each = int32(each + 32)
             i.arrive_and_expect(barrier, int32(PARTS * size))
         else:
@@ -108,7 +107,7 @@ def build(config: PersistentConfig) -> Callable[..., None]:
             i.warp_barrier()
         while lane < count:
             ahead = int64(lane) * image
-            size = spanned(D + ahead, row) if SHIFTED else row
+            size = bytes_spanned(D + ahead, row) if SHIFTED else row
             i.bulk_copy(slot + lane * pitch, first_unit(D + ahead), size, barrier)
             if READS_X:
                 i.bulk_copy(slot + part + lane * pitch, first_unit(X + ahead), size, barrier)

@@ -151,14 +151,13 @@ def _bulk_fetch(config: RowConfig) -> Callable[..., None]:
     WITHIN, (D_ALIKE, Z_ALIKE) = LINE - 16 if config.line_aligned_stages else 0, _alike(config)
     ROW = int64 if config.long_rows else int32
     row_address = i.row_address_long if config.long_rows else i.row_address
-    spanned = bytes_spanned()
 
     @device_function
     def span(address: int, size: int) -> int:
         """Bytes to copy for `size` bytes at `address`: whole units."""
         if SPLIT_ALIGNED:  # a block's columns begin with a unit, even if the address is within it
-            return spanned(address & -UNIT, size)
-        return size if ALIGNED else spanned(address, size)
+            return bytes_spanned(address & -UNIT, size)
+        return size if ALIGNED else bytes_spanned(address, size)
 
     @device_function
     def copy_units(target: int, address: int, like: int, size: int, barrier: int) -> None:
