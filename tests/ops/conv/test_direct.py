@@ -1,4 +1,4 @@
-"""Depthwise convolutions on the CPU whose planes are so small that several images go together, in both directions."""
+"""Depthwise convolutions on the CPU, whose planes are divided, or so small that several images go together."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from helpers.reference import reference
 from helpers.tolerance import assert_close
 
 import gradkern
+from gradkern.cpu import threads
+from gradkern.ops.conv.cpu import direct
 from gradkern.ops.conv.cpu.direct import BLOCK, TASKS, Flat
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.policy import PolicyFields
@@ -51,15 +53,34 @@ def test_all_images_have_their_own_results(name: str, images: int, dtype: str) -
     assert_close("ConvGrad", "dW", found.dW, expected["dW"])
 
 
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_parts_of_a_plane_are_computed_one_after_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "BLOCK", 8)
+    monkeypatch.setattr(direct, "_WHOLE", 16)
+    test_all_images_have_their_own_results(name, 2, "float32")
+
+
+def test_a_plane_is_whole_unless_the_policy_limits_its_memory() -> None:
+    random = np.random.default_rng(0)
+    X, W = random.standard_normal((1, 3, 100, 90), np.float32), random.standard_normal((3, 1, 3, 3), np.float32)
+    given = {"group": 3, "pads": [1, 1, 1, 1]}
+    whole, parts = (
+        gradkern.prepare("Conv", X, W, **given, policy={**DIRECT, "workspace_limit": limit})
+        for limit in (None, threads.threads() * 40_000)
+    )
+    assert whole.scratch > parts.scratch
+    assert whole(X, W).Y.tobytes() == parts(X, W).Y.tobytes()
+
+
 def test_so_many_go_together_as_fill_a_block() -> None:
     axes = {"N": 300, "C": 3, "M": 3, "C_per_group": 1, "spatial": (6, 5), "kernel": (3, 3), "out": (6, 5)}
     attributes = {"group": 3, "pads": (1, 1, 1, 1), "strides": (1, 1), "dilations": (1, 1)}
-    small = Flat(Geometry.of(axes, attributes).lifted(3))
+    small = Flat(Geometry.of(axes, attributes).lifted(3), 2 * BLOCK)
     assert (small.together, small.block) == (BLOCK // 56, BLOCK // 56 * 56)
     assert (
         300 / TASKS < small.together < 300
     )  # the cases above have images for more than one block, and too few for two
-    large = Flat(Geometry.of({**axes, "spatial": (80, 60), "out": (80, 60)}, attributes).lifted(3))
+    large = Flat(Geometry.of({**axes, "spatial": (80, 60), "out": (80, 60)}, attributes).lifted(3), 2 * BLOCK)
     assert (large.together, large.block) == (0, BLOCK)
 
 
