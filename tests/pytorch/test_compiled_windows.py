@@ -132,6 +132,15 @@ def test_what_is_left_is_computed_by_pytorch_and_has_a_reason(reason: str) -> No
     assert not taken()
 
 
+@pytest.mark.parametrize("name", ["max, 3-D", "nearest"])
+def test_an_empty_batch_is_left_to_pytorch(name: str) -> None:
+    shape, function = CALLS[name]
+    x = torch.randn(0, *shape[1:])
+    compiled = torch.compile(function, backend=rewritten, dynamic=False)
+    assert gradients(compiled, x)[1].shape == x.shape
+    assert not taken()
+
+
 def test_average_pools_are_taken_on_request_and_means_are_not() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return functional.adaptive_avg_pool2d(x, 1) + functional.avg_pool2d(x, 8).mean()

@@ -112,7 +112,7 @@ def _request(node: fx.Node, of_x: fx.Node, x: torch.Tensor) -> AtenRequest | Non
         with torch.enable_grad(), torch.autocast(x.device.type, enabled=False), run:
             y = target(*given, **named)
             torch.autograd.grad(y, leaf, torch.empty_like(y))
-    except RuntimeError:  # some of aten's functions take no symbols for sizes
+    except (RuntimeError, TypeError):  # some of aten's functions take no symbols for sizes, or no empty batch
         return None
     if len(run.requests) != 1:
         return None
