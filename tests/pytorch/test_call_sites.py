@@ -234,6 +234,22 @@ def test_machine_code_gives_the_plan_what_the_call_site_does(
         assert len(plan.launched) == launched + allowed
 
 
+@pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
+def test_sizes_that_come_and_go_are_soon_left_to_python(planner: Planner, request: pytest.FixtureRequest) -> None:
+    planner.made = Repeatable
+    request.addfinalizer(lambda: sites.allow(False))
+    site, weight = Site("bias_gelu_forward"), torch.rand(8)
+    sites.allow(True)
+    for n in range(1, 100):
+        for _ in range(2 + 2 * (n == 1)):
+            found = site.site(torch.zeros(n, 8), weight)
+            assert found.shape == (n, 8)
+        if n < 30:
+            assert site.site._native.call is not None
+    assert site.site._native.call is None
+    assert planner.plans[0].launched  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def test_other_tensors_make_another_plan_and_both_are_known(norm: Site, planner: Planner) -> None:
     x, *others, residual = norm.tensors
     smaller = [x[:1].clone(memory_format=torch.channels_last), *others, residual[:1].contiguous()]

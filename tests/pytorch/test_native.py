@@ -297,6 +297,35 @@ print(peak() - first, sum(row.natively for row in gradkern.torch.report()))
     assert answered >= 0
 
 
+def test_a_forked_process_goes_on_while_threads_were_calling() -> None:
+    code = """
+import os, threading, torch, gradkern.torch
+torch.set_num_threads(1)
+x, y, s, t = torch.randn(8, 8), torch.randn(8, 8), torch.randn(8, 1), torch.randn(8, 1)
+def call():
+    return torch.ops.aten.native_layer_norm_backward(x, y, [8], s, t, None, None, [True, False, False])[0]
+gradkern.torch.enable(devices="cpu", min_bytes=0, plan="now", native=True)
+expected = [call() for _ in range(4)][-1]
+natively = lambda: sum(row.natively for row in gradkern.torch.report())
+def work():
+    while True:
+        call()
+threading.Thread(target=work, daemon=True).start()
+for _ in range(5):
+    child = os.fork()
+    if not child:
+        before = natively()
+        same = all(torch.equal(call(), expected) for _ in range(50))
+        taken = natively() - before
+        gradkern.torch.forget()
+        os._exit(0 if same and taken == 50 and natively() == 0 else 1)
+    if os.waitpid(child, 0)[1]:
+        os._exit(1)
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
+
+
 def test_what_is_declined_is_handed_on() -> None:
     call = CALLS["layer norm"]
     for _ in range(3):

@@ -13,6 +13,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.call import Plan, Tensor
+from gradkern.system import locks
 from gradkern.torch.native import shim
 from gradkern.torch.native import words as w
 from gradkern.torch.native.kernel import NativeKernel, Record
@@ -25,6 +26,7 @@ _MOST_ALIKE = 16
 _numbers = count()
 _sites: weakref.WeakValueDictionary[int, NativeSite] = weakref.WeakValueDictionary()
 _libraries: list[Any] = []
+_defining = locks.reentrant_lock()  # an operator is defined once
 _allowed = False
 
 
@@ -47,12 +49,26 @@ class NativeSite:
         self.call: Callable[..., Any] | None = None
         self._number, self._wanted = next(_numbers), True
         self._records: list[Record] = []
+        self._misses = 0
         self._operator: Callable[..., Any] | None = None
         _sites[self._number] = self
 
     def follow(self) -> None:
         """Do as is allowed now."""
         self.call = self._operator if _allowed and self._wanted else None
+
+    def miss(self, tensors: tuple[torch.Tensor, ...]) -> Any:
+        """Answer a call that no record does. Where most are such calls, as with sizes that come and go, Python answers
+        all from now on: by the way through machine code a call costs more.
+        """
+        self._misses += 1
+        if self._misses > 4 * _MOST_ALIKE and self._misses > sum(each.calls for each in self._records):
+            self._stop()
+        return self.by_python(*tensors)
+
+    def _stop(self) -> None:
+        self._wanted = False
+        self.follow()
 
     def teach(
         self,
@@ -71,10 +87,10 @@ class NativeSite:
         device = tensors[0].device
         if not (_allowed and self._wanted) or (tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()):
             return
-        found = _operator(len(tensors), len(results), device.type.upper())
+        with _defining:
+            found = _operator(len(tensors), len(results), device.type.upper())
         if found is None or (len(self._records) == _MOST_ALIKE and not any(each.calls for each in self._records)):
-            self._wanted = False
-            self.follow()
+            self._stop()
             return
         operator, kernel = found
         if self._records and self._records[-1].scratch >= 0 and kernel.add_stream(self._records[-1]):
@@ -83,12 +99,11 @@ class NativeSite:
             return
         try:
             steps = _steps(plan, len(tensors), read, written, made, results, tensors[0].dtype, device)
+            record = kernel.add((self._number, *tensors), {}, steps, 0, device)
         except Unrepeatable:
-            self._wanted = False
-            return
-        record = kernel.add((self._number, *tensors), {}, steps, 0, device)
+            record = None
         if record is None:
-            self._wanted = False
+            self._stop()
             return
         if record.scratch >= 0:
             kernel.add_stream(record)
@@ -132,8 +147,9 @@ def _operator(inputs: int, outputs: int, key: str) -> tuple[Callable[..., Any], 
     tensors = ", ".join(["int site", *[f"Tensor x{n}" for n in range(inputs)]])
     library = torch.library.Library(_NAMESPACE, "FRAGMENT")
     _libraries.append(library)
-    library.define(f"{name}({tensors}) -> ({', '.join(['Tensor'] * outputs)})")
-    library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    if not hasattr(getattr(torch.ops, _NAMESPACE), name):  # for another key
+        library.define(f"{name}({tensors}) -> ({', '.join(['Tensor'] * outputs)})")
+        library.impl(name, torch.library.fallthrough_kernel, "Autograd")
     overload: Any = getattr(getattr(torch.ops, _NAMESPACE), name).default
     try:
         kernel = NativeKernel(overload, key, _by_python, flags=True)
@@ -145,4 +161,4 @@ def _operator(inputs: int, outputs: int, key: str) -> tuple[Callable[..., Any], 
 
 
 def _by_python(keys: Any, site: int, *tensors: torch.Tensor) -> Any:
-    return _sites[site].by_python(*tensors)
+    return _sites[site].miss(tensors)

@@ -19,76 +19,48 @@ __all__ = ["ARGUMENTS", "BY_PYTHON", "BY_PYTORCH", "BY_RECORDS", "SHIM", "hashed
 ARGUMENTS = {"tensor": 0, "tensor?": 1, "word": 2, "word?": 3, "list": 4, "list?": 5, "string": 6}
 """Kinds of arguments, by how PyTorch hands them over."""
 
-SHIM = (
-    "aoti_torch_is_defined",
-    "aoti_torch_get_dtype",
-    "aoti_torch_dtype_element_size",
-    "aoti_torch_get_dim",
-    "aoti_torch_get_numel",
-    "aoti_torch_get_device_type",
-    "aoti_torch_get_device_index",
-    "aoti_torch_get_sizes",
-    "aoti_torch_get_strides",
-    "aoti_torch_get_data_ptr",
-    "aoti_torch_delete_tensor_object",
-    "aoti_torch_new_uninitialized_tensor",
-    "aoti_torch_new_tensor_handle",
-    "aoti_torch_empty_strided",
-    "torch_list_size",
-    "torch_list_get_item",
-    "torch_delete_list",
-    "torch_string_length",
-    "torch_string_c_str",
-    "torch_delete_string",
-    "free",
-    "torch_call_dispatcher",
-    "aoti_torch_check",
-    "raise",
-    "aoti_torch_get_current_cuda_stream",
-    "cuStreamIsCapturing",
-    "cuLaunchKernelEx",
-    "cuCtxGetDevice",
-    "context",
-    "deterministic",
-    "deterministic cuDNN",
-    "cuDNN",
-    "policies",
-)
-(
-    IS_DEFINED,
-    GET_DTYPE,
-    ELEMENT_SIZE,
-    GET_DIM,
-    GET_NUMEL,
-    GET_DEVICE_TYPE,
-    GET_DEVICE_INDEX,
-    GET_SIZES,
-    GET_STRIDES,
-    GET_DATA_PTR,
-    DELETE_TENSOR,
-    NEW_UNDEFINED,
-    NEW_HANDLE,
-    EMPTY_STRIDED,
-    LIST_SIZE,
-    LIST_GET_ITEM,
-    DELETE_LIST,
-    STRING_LENGTH,
-    STRING_TEXT,
-    DELETE_STRING,
-    FREE,
-    CALL_DISPATCHER,
-    CHECK,
-    RAISE,
-    CURRENT_STREAM,
-    IS_CAPTURING,
-    LAUNCH_KERNEL,
-    CURRENT_DEVICE,
-    CONTEXT,
-    DETERMINISTIC,
-    DETERMINISTIC_CUDNN,
-    CUDNN,
-    POLICIES,
-) = range(len(SHIM))
+SHIM: list[str] = []
+
+
+def _shim(name: str) -> int:
+    """The place of a C function's address."""
+    SHIM.append(name)
+    return len(SHIM) - 1
+
+
+IS_DEFINED = _shim("aoti_torch_is_defined")
+GET_DTYPE = _shim("aoti_torch_get_dtype")
+ELEMENT_SIZE = _shim("aoti_torch_dtype_element_size")
+GET_DIM = _shim("aoti_torch_get_dim")
+GET_NUMEL = _shim("aoti_torch_get_numel")
+GET_DEVICE_TYPE = _shim("aoti_torch_get_device_type")
+GET_DEVICE_INDEX = _shim("aoti_torch_get_device_index")
+GET_SIZES = _shim("aoti_torch_get_sizes")
+GET_STRIDES = _shim("aoti_torch_get_strides")
+GET_DATA_PTR = _shim("aoti_torch_get_data_ptr")
+DELETE_TENSOR = _shim("aoti_torch_delete_tensor_object")
+NEW_UNDEFINED = _shim("aoti_torch_new_uninitialized_tensor")
+NEW_HANDLE = _shim("aoti_torch_new_tensor_handle")
+EMPTY_STRIDED = _shim("aoti_torch_empty_strided")
+LIST_SIZE = _shim("torch_list_size")
+LIST_GET_ITEM = _shim("torch_list_get_item")
+DELETE_LIST = _shim("torch_delete_list")
+STRING_LENGTH = _shim("torch_string_length")
+STRING_TEXT = _shim("torch_string_c_str")
+DELETE_STRING = _shim("torch_delete_string")
+FREE = _shim("free")
+CALL_DISPATCHER = _shim("torch_call_dispatcher")
+CHECK = _shim("aoti_torch_check")
+RAISE = _shim("raise")
+CURRENT_STREAM = _shim("aoti_torch_get_current_cuda_stream")
+IS_CAPTURING = _shim("cuStreamIsCapturing")
+LAUNCH_KERNEL = _shim("cuLaunchKernelEx")
+CURRENT_DEVICE = _shim("cuCtxGetDevice")
+CONTEXT = _shim("context")
+DETERMINISTIC = _shim("deterministic")
+DETERMINISTIC_CUDNN = _shim("deterministic cuDNN")
+CUDNN = _shim("cuDNN")
+POLICIES = _shim("policies")
 
 MOST_ARGUMENTS, MOST_OUTPUTS, MOST_KEY, MOST_ADDRESSES = 16, 8, 256, 32
 """Arguments and outputs of a call, words of a key, addresses: a call's tensors, outputs and scratch memory."""

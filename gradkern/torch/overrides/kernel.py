@@ -313,13 +313,14 @@ class Kernel:
             with self._changing:
                 made = signature.steps(tensors, lambda tensor: native.place_of(tensor, args, named))
                 record = native.add(args, named, made, args[self.translation.measured].nbytes, device)
+                if record is not None:  # before another thread's call can replace it
+                    self._note(record, signature, signature.taken, signature.natively)
         except Unrepeatable as reason:
             signature.by_python = str(reason)
             return
         if record is None:
             signature.by_python = "too much decides how it is computed"
             return
-        self._note(record, signature, signature.taken, signature.natively)
         if signature.run is None or signature.by_python:  # declined or forgotten meanwhile
             record.withdraw()
         if record.scratch >= 0:
@@ -333,10 +334,11 @@ class Kernel:
         x = args[self.translation.measured]
         with self._changing:
             record = native.add(args, named, None, x.nbytes, x.device)
-        if record is not None:
+            if record is None:
+                return
             self._note(record, signature, signature.declined)
-            if self._raises or signature.by_python:  # forgotten meanwhile, or the options are others
-                record.withdraw()
+        if self._raises or not signature.reason or signature.by_python:  # forgotten meanwhile, or tried again
+            record.withdraw()
 
     def _note(self, record: Record, signature: Signature, *counters: Counter) -> None:
         """Let the record count in these counters of a signature."""
