@@ -27,7 +27,7 @@ from gradkern.strides import dense_like
 from gradkern.system.importing import load
 from gradkern.torch.flags import flags, policy_of
 
-__all__ = ["IN_FORCE", "define", "new_like", "registered", "schema_of", "tensors_of"]
+__all__ = ["IN_FORCE", "define", "has_rows", "new_like", "registered", "schema_of", "tensors_of"]
 
 IN_FORCE = "in force"
 """In the place of Policy.search, for the whole policy."""
@@ -174,6 +174,23 @@ def new_like(model: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Ten
     described = Tensor(one, shape, tuple([step * one.itemsize for step in model.stride()]), one.itemsize)
     strides = [step // other.itemsize for step in dense_like(described, shape, other)]
     return model.new_empty_strided(shape, strides, dtype=made)
+
+
+def has_rows(x: torch.Tensor) -> bool:
+    """Whether kernels on a GPU take rows along axis 1 of x as they are in memory: rows at one distance, or a matrix of
+    rows side by side for each of those before.
+    """
+    axes: list[tuple[int, int]] = []  # sizes and strides of all others, neighbours as one
+    for n, (size, step) in enumerate(zip(x.shape, x.stride(), strict=True)):
+        if n == 1 or size == 1:
+            continue
+        size *= axes.pop()[0] if axes and axes[-1][1] == size * step else 1
+        axes.append((size, step))
+    if x.shape[1] == 1 or x.stride(1) == 1:
+        apart = x.shape[2:].numel() > 1  # the gradient is then in this order only if there are no gaps
+        return not axes or (len(axes) == 1 and (not apart or axes[0][1] == x.shape[1]))
+    steps = [step for _, step in axes]
+    return len(axes) in (1, 2) and steps[-1] == 1 and steps == sorted({*steps}, reverse=True)
 
 
 def _channels_last(model: Any) -> bool:

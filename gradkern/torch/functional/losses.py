@@ -17,6 +17,7 @@ from gradkern.torch.direct import Attributes, Direct, needs_pytorch
 from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.functional.arguments import require_floats, require_shape, require_tensor, require_type
 from gradkern.torch.functional.second_derivatives import differentiable
+from gradkern.torch.operators import has_rows
 
 __all__ = ["cross_entropy", "linear_cross_entropy"]
 
@@ -87,6 +88,8 @@ def cross_entropy(
         input, target = input.to(kind), target.to(kind)  # noqa: A001
     count_call(name, input)
     x = input if input.dim() > 1 else input[None]
+    if x.is_cuda and not has_rows(x):
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1)
     y = target if input.dim() > 1 else target[None]
     loss: Any = _CrossEntropy.apply(x, y, weight, attributes, in_place)
     loss = loss.squeeze(0) if reduction == "none" and input.dim() == 1 else loss
@@ -117,6 +120,8 @@ def _operands(x: Tensor, target: Tensor, weight: Tensor | None, grad: Tensor | N
     """Of the registry's operator, in its order."""
     dense = target.is_floating_point()
     grad = None if grad is None else grad.contiguous()
+    if dense and x.is_cuda and x.stride() != target.stride():
+        target = torch.empty_like(x).copy_(target)
     return x, None if dense else target, weight, target if dense else None, grad
 
 
@@ -203,6 +208,7 @@ def linear_cross_entropy(
     if linear_bias is not None:
         require_type(name, "linear_bias", linear_bias, input.dtype)
     x, y = input.reshape(-1, input.shape[-1]), _labels(name, target.reshape(-1))
+    linear_bias = None if linear_bias is None else linear_bias.contiguous()
     if needs_pytorch(*tensors) or torch.compiler.is_compiling() or (weight is not None and weight.requires_grad):
         loss: Any = _pytorchs(functional.linear(x, linear_weight, linear_bias), y, weight, attributes)
     else:
@@ -280,4 +286,4 @@ def _labels(function: str, target: Tensor) -> Tensor:
 def _beside(weight: Tensor, x: Tensor) -> Tensor:
     """Weights of classes in a type that the operator takes with logits of this type."""
     narrow = x.dtype in (torch.float16, torch.bfloat16)
-    return weight if weight.dtype is x.dtype else weight.to(torch.float32 if narrow else x.dtype)
+    return (weight if weight.dtype is x.dtype else weight.to(torch.float32 if narrow else x.dtype)).contiguous()

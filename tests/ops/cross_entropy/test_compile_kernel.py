@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import cycle, product
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
 
-from gradkern.call import Call, Tensor
+from gradkern.call import Call, Refusal, Tensor
 from gradkern.policy import Policy
 from gradkern.strides import c_strides
 
@@ -70,6 +71,46 @@ def call_of(operator: str, dtype: str, shape: tuple[int, ...], options: tuple[tu
             outputs["entropy"] = tensor(U, rows)
         attributes |= {"label_smoothing": 0.0, "z_loss": 0.0, "softcap": 0.0, "empty": "nan", **chosen}
     return Call(operator, inputs, outputs, attributes, axes, frozenset(), "cuda:0", Policy())
+
+
+@pytest.mark.torch
+def test_what_has_rows_has_a_plan() -> None:
+    """The others are copied first: most of them are refused."""
+    import torch
+
+    from gradkern.torch.operators import has_rows, new_like
+
+    def planned(x: Any) -> bool:
+        def tensor(made: Any) -> Tensor:
+            return Tensor(np.dtype(f), tuple(made.shape), tuple(4 * step for step in made.stride()), 4)
+
+        call = call_of("CrossEntropy", f, tuple(x.shape), ())
+        call = replace(
+            call, inputs={**call.inputs, "X": tensor(x)}, outputs={**call.outputs, "dX": tensor(new_like(x))}
+        )
+        with dry_run(DryRunDevice(0, (9, 0), 132, SHARED_MEMORY[9, 0])):
+            try:
+                plan(call)
+            except Refusal:
+                return False
+        return True
+
+    def empty(*sizes: int) -> Any:
+        return torch.empty(sizes)
+
+    known = [
+        *(empty(4, 6), empty(4, 8)[:, :6], empty(4, 12)[:, ::2], empty(6, 4).t(), empty(1, 6).expand(4, 6)),
+        *(empty(2, 5, 6).transpose(1, 2), empty(2, 5, 6)[:, :-1].transpose(1, 2), empty(5, 2, 6).permute(1, 2, 0)),
+        *(empty(2, 6, 4, 3), empty(2, 4, 3, 6).permute(0, 3, 1, 2), empty(2, 6, 4, 3).transpose(2, 3)),
+        *(empty(2, 6, 5, 4)[:, :, 1:, 1:], empty(1, 6, 5, 4)[:, :, 1:, 1:], empty(2, 6, 5, 3)[:, :, 1:]),
+        *(empty(2, 4, 3, 8).permute(0, 3, 1, 2)[:, :6], empty(2, 6, 1, 1), empty(2, 1, 4, 3), empty(3, 6, 4)[:1]),
+        *(empty(2, 4, 6, 3).transpose(1, 2), empty(2, 1, 6).expand(2, 4, 6).transpose(1, 2), empty(3, 5, 6)[:, 1:]),
+    ]
+    for x in known:
+        assert not has_rows(x) or planned(x), (x.shape, x.stride())
+        assert has_rows(x.contiguous())
+        assert has_rows(x.movedim(1, -1).contiguous().movedim(-1, 1))
+    assert [planned(x) for x in known[5:8]] == [has_rows(x) for x in known[5:8]] == [True, False, False]
 
 
 @pytest.mark.parametrize("empty", ["zero", "nan"])

@@ -258,3 +258,34 @@ def test_pytorchs_functions_with_our_gradients() -> None:
         torch.testing.assert_close(loss.double(), exact, rtol=1e-2, atol=1e-2)
         for one, two in zip(found, gradients[-1], strict=True):
             assert float((one - two).norm() / two.norm()) < 1e-2
+
+
+def test_pytorchs_function_takes_logits_labels_and_weights_from_any_place_in_memory() -> None:
+    import torch
+    from torch.nn import functional
+
+    from gradkern.torch import cross_entropy
+
+    def random(*sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, device="cuda")
+
+    places = [
+        random(2, 9, 33)[:, :-1].transpose(1, 2),  # of a language model, whose labels are shifted
+        random(8, 2, 33).permute(1, 2, 0),
+        random(2, 33, 9, 9)[:, :, 1:, 1:],
+        random(40, 66)[:, ::2],
+        random(1, 33).expand(40, 33),
+    ]
+    weight = random(66)[::2].abs()
+    for place in places:
+        x, wide = place.detach().requires_grad_(), place.detach().double().requires_grad_()
+        classes, shape = place.shape[1], (place.shape[0], *place.shape[2:])
+        labels = torch.randint(0, classes, (*shape, 2), device="cuda")[..., 0]
+        probabilities = torch.rand(place.shape, device="cuda").transpose(0, -1).contiguous().transpose(0, -1)
+        for target in (labels, probabilities):
+            given, weights = target.double() if target is probabilities else target, weight[:classes]
+            exact = functional.cross_entropy(wide, given, weights.double())
+            loss = cross_entropy(x, target, weights)
+            torch.testing.assert_close(loss.double(), exact, rtol=1e-5, atol=1e-6)
+            found, expected = (torch.autograd.grad(*each)[0] for each in ((loss, x), (exact, wide)))
+            torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-7)

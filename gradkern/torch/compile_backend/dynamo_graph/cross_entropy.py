@@ -17,7 +17,7 @@ from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, called, calls, only_user, value
 from gradkern.torch.compile_backend.operators.cross_entropy import CROSS_ENTROPY
 from gradkern.torch.compile_backend.operators.definition import unregistered
-from gradkern.torch.operators import new_like
+from gradkern.torch.operators import has_rows, new_like
 
 __all__ = ["fuse"]
 
@@ -120,6 +120,8 @@ def _reason(call: dict[str, Any], x: torch.Tensor | None, y: torch.Tensor | None
     logits = value(call["input"])
     if target.dtype is not torch.int64 or logits is None or logits.dim() < 2:
         return "it is not of rows of logits and labels"
+    if logits.is_cuda and not has_rows(logits):
+        return "its rows are at no one distance in memory"
     if weight is not None and (weight.requires_grad or weight.dtype not in (x.dtype, torch.float32)):
         return "its weights are of another type, or have a gradient"
     return unregistered("CrossEntropy", x.device, T=x.dtype, V=x.dtype if weight is None else weight.dtype)

@@ -32,7 +32,11 @@ def _attributes(reduction: str, ignore_index: int, label_smoothing: float) -> At
 
 
 def _forward(x: Tensor, target: Tensor, weight: Tensor | None, *options: Any) -> OpCall:
-    return OpCall(_LOSS, (True, False), (x, target, weight), _attributes(*options), results=(0,))
+    return OpCall(_LOSS, (True, False), _operands(x, target, weight), _attributes(*options), results=(0,))
+
+
+def _operands(x: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor | None, ...]:
+    return x, target.contiguous(), None if weight is None else weight.contiguous()
 
 
 def _fake_forward(x: Tensor, target: Tensor, weight: Tensor | None, reduction: str, *_: Any) -> Tensor:
@@ -41,7 +45,7 @@ def _fake_forward(x: Tensor, target: Tensor, weight: Tensor | None, reduction: s
 
 
 def _backward(grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, *options: Any) -> OpCall:
-    tensors = x, target, weight, None, grad.contiguous()
+    tensors = *_operands(x, target, weight), None, grad.contiguous()
     return OpCall(_LOSS, (False, True), tensors, _attributes(*options), results=(1,))
 
 
