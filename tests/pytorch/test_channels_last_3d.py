@@ -134,6 +134,23 @@ def test_all_between_3d_convolutions_has_channels_last(norm: Any, instance_norm:
     assert sorted(traced.with_channels_first()) == ["aten.clone.default", "aten.slice.Tensor", "aten.slice.Tensor"]
 
 
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_convolution_behind_a_norm_gets_channels_last_whatever_the_norm_gives(norm: Any) -> None:
+    """On a GPU Inductor's instance and group norms give channels first, and what is behind them would have that."""
+    ordered: dict[str, bool] = {}
+
+    def rewritten(graph_module: Any, inputs: Any) -> Any:
+        rewrite(graph_module, gates_of({NAME: True, "instance_norm": False}))
+        for node in graph_module.graph.nodes:
+            if node.target in (torch.conv3d, torch.conv_transpose3d):
+                ordered[str(node)] = node.args[0].kwargs.get("memory_format") is LAST
+        return graph_module
+
+    torch.manual_seed(0)
+    step(model := UNet(norm, nn.Identity()), torch.compile(model, backend=rewritten), torch.randn(BATCH, 1, 6, 8, 10))
+    assert list(ordered.values()) == [True, *[norm is not nn.BatchNorm3d] * 4]
+
+
 ENDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "view": lambda y: y.view(y.shape[0], -1),
     "flatten": lambda y: y.flatten(1),

@@ -24,14 +24,15 @@ __all__ = ["arrange"]
 
 _NAME = "channels_last_3d"
 _CONVS = (torch.conv3d, torch.conv_transpose3d)
+_NORMS = (functional.instance_norm, functional.group_norm)
 _FUNCTIONS = {
     *_CONVS,
+    *_NORMS,
     *(operator.add, operator.iadd, operator.sub, operator.isub, operator.mul, operator.imul, operator.truediv),
     *(torch.add, torch.sub, torch.mul, torch.div, torch.cat, torch.relu, torch.relu_, torch.sigmoid, torch.tanh),
     *(functional.relu, functional.relu_, functional.leaky_relu, functional.leaky_relu_, functional.elu),
     *(functional.silu, functional.gelu, functional.mish, functional.softplus, functional.prelu, functional.sigmoid),
-    *(functional.batch_norm, functional.instance_norm, functional.group_norm, functional.dropout),
-    *(functional.dropout3d, functional.max_pool3d),
+    *(functional.batch_norm, functional.dropout, functional.dropout3d, functional.max_pool3d),
 }
 _METHODS = {"add", "add_", "sub", "mul", "mul_", "div", "relu", "relu_", "sigmoid", "float", "half", "bfloat16"}
 """Functions whose result has the memory order of their input."""
@@ -127,12 +128,13 @@ def _doubt(graph: fx.Graph) -> str:
 def _turned(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
     """Insert the changes of order. Returns the nodes that have channels last now."""
     last: set[fx.Node] = set()
+    unsure: set[fx.Node] = set()  # of those: norms, and what has their order. Inductor's give channels first
     for node in list(graph.nodes):
         volumes = [each for each in node.all_input_nodes if _is_volume(each)]
         if node.op == "call_function" and node.target in _CONVS:
             x: Any = arguments(node, "input")["input"]
-            if x not in last:
-                with graph.inserting_before(node):
+            if x not in last - unsure:
+                with graph.inserting_before(node):  # no copy, if x has that order
                     node.replace_input_with(x, _ordered(graph, x, torch.channels_last_3d))
             last.add(node)
         elif _keeps(node):
@@ -141,6 +143,8 @@ def _turned(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
             first = [each for each in volumes if memory(each) & written] or volumes
             if _is_volume(node) and last.intersection(first):
                 last.add(node)
+                if node.target in _NORMS or unsure.intersection(first):
+                    unsure.add(node)
         else:
             for each in filter(_had_channels_first, last.intersection(volumes)):
                 with graph.inserting_before(node):

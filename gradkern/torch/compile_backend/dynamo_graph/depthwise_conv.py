@@ -21,6 +21,8 @@ from gradkern.torch.functional.convolutions import is_depthwise
 
 __all__ = ["fuse"]
 
+_DEPTHWISE, _GROUPED = "depthwise conv", "grouped conv"
+
 
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be; such convolutions that cannot be are reported."""
@@ -30,9 +32,9 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
         if weight is None or type(call["groups"]) is not int or call["groups"] == 1:
             continue
         if is_depthwise(weight, call["groups"]):
-            fusion.take(_site("depthwise conv", node, call, x, weight, y))
+            fusion.take(_site(_DEPTHWISE, node, call, x, weight, y))
         elif weight.dim() == 3:
-            fusion.take(_site("grouped conv", node, call, x, weight, y))
+            fusion.take(_site(_GROUPED, node, call, x, weight, y))
 
 
 def _site(name: str, node: fx.Node, call: dict[str, Any], x: Any, weight: torch.Tensor, y: torch.Tensor | None) -> Site:
@@ -42,9 +44,17 @@ def _site(name: str, node: fx.Node, call: dict[str, Any], x: Any, weight: torch.
     sizes = [of_each_axis(call[name], weight.dim() - 2) for name in ("stride", "padding", "dilation")]
     tensors = [call[name] for name in ("input", "weight", "bias")]
     values = [None if each is None else each.detach().to(y.dtype) for each in map(value, tensors)]
+    added = None  # the bias that Inductor adds, as it does for PyTorch's: few of the kernels for groups can
+    if name == _GROUPED:
+        *tensors, added = tensors
+        tensors, values = [*tensors, None], [*values[:2], None]
 
     def make(graph: fx.Graph) -> Sequence[fx.Node]:
-        return [graph.call_function(DEPTHWISE_CONV, (*[_cast(graph, each, y.dtype) for each in tensors], *sizes))]
+        made = graph.call_function(DEPTHWISE_CONV, (*[_cast(graph, each, y.dtype) for each in tensors], *sizes))
+        if added is None:
+            return [made]
+        bias = graph.call_method("view", (_cast(graph, added, y.dtype), (-1, 1)))
+        return [graph.call_function(torch.add, (made, bias))]
 
     return Site(name, node, x, nodes=(node,), make=make, results={node: DEPTHWISE_CONV(*values, *sizes)})
 
