@@ -85,9 +85,10 @@ def launch_of(
     device: Device,
     *more: Any,
     numbers: Mapping[str, int] | None = None,
+    overlaps: bool = False,
 ) -> Launch:
     """The launch of a config. given: the kernel's names of the addresses that it takes, in their order. more: constants
-    that the builder takes besides; numbers: arguments that are no addresses.
+    that the builder takes besides; numbers: arguments that are no addresses; overlaps: as in Launch.
     """
     types = problem.types
     kernel = kernel_of(
@@ -105,7 +106,7 @@ def launch_of(
     )
     grid, sizes = sizes_of(problem, config)
     arguments = named(ARGUMENTS, {**sizes, **(numbers or {})}, given)
-    return Launch(kernel, grid, config.threads, *arguments, cluster=config.cluster)
+    return Launch(kernel, grid, config.threads, *arguments, cluster=config.cluster, overlaps=overlaps)
 
 
 def sizes_of(problem: RowsProblem, config: RowsConfig) -> tuple[int, dict[str, int]]:

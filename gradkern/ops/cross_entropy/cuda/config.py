@@ -31,6 +31,7 @@ class LossConfig:
     entropy    the second result is the entropy
     biased     with log_prob as data: the last input is added
     logit_bias  the last parameter is added to the logits
+    overlaps    launches may overlap the ones before, from compute capability 9.0 on
     """
 
     labels: str
@@ -48,3 +49,4 @@ class LossConfig:
     entropy: bool = False
     biased: bool = False
     logit_bias: bool = False
+    overlaps: bool = False

@@ -25,7 +25,7 @@ from gradkern.kernels.rows.inner_kernel import inner_kernel
 from gradkern.kernels.rows.kernel import rows_kernel
 from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.ops.cross_entropy.cuda.config import LossConfig
-from gradkern.ops.cross_entropy.cuda.labels import IGNORED, ZERO_ROW, of_row
+from gradkern.ops.cross_entropy.cuda.labels import IGNORED, ZERO_ROW, label_loader, weight_of
 
 __all__ = ["build"]
 
@@ -46,10 +46,10 @@ def _constants(types: RowsTypes, *values: float) -> list[Any]:
 
 def _scalars(types: RowsTypes, loss: LossConfig, forward: bool) -> Callable[..., None]:
     """Without `forward` the factor has the weight."""
-    label_of = of_row(loss)
+    load_label, weigh = label_loader(loss), weight_of(loss)
     FLOAT = float64 if types.compute == "float64" else float32
     LABELS, UPSTREAM, EACH, MEAN, FORWARD = bool(loss.labels), bool(loss.upstream), loss.each, loss.mean, forward
-    WEIGHTED, SMOOTHING, NAN = loss.weighted, loss.smoothing, math.nan
+    WEIGHTED, SMOOTHING, NAN, OVERLAPS = loss.weighted, loss.smoothing, math.nan, loss.overlaps
     UPSTREAM_BYTES = ITEMSIZE[loss.upstream or "float32"]
     load_upstream, load_wide = i.loader("global", loss.upstream or "float32", 1), i.loader("global", "float64", 1)
     WIDE = float64 if loss.upstream == "float64" else float32
@@ -59,7 +59,9 @@ def _scalars(types: RowsTypes, loss: LossConfig, forward: bool) -> Callable[...,
         r: Any, labels: int, weight: int, upstream: int, factors: int, ignore_index: int, row: int, columns: int
     ) -> None:
         one, wide = cuda.local.array(1, WIDE), cuda.local.array(1, float64)
-        label, share = label_of(labels, weight, ignore_index, int64(row), columns)
+        if OVERLAPS:
+            i.begin_next_launch()
+        label, share = weigh(load_label(labels, int64(row)), weight, ignore_index, int64(row), columns)
         factor = float64(1)
         if UPSTREAM:
             place = int64(0)
@@ -67,6 +69,8 @@ def _scalars(types: RowsTypes, loss: LossConfig, forward: bool) -> Callable[...,
                 place = int64(row)
             load_upstream(one, upstream + place * UPSTREAM_BYTES)
             factor = float64(one[0])
+        if OVERLAPS:
+            i.wait_for_launch_before()  # of sums over all labels
         if MEAN:
             load_wide(wide, factors)
             factor *= wide[0]

@@ -15,32 +15,47 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.cross_entropy.cuda.config import BLOCK, LossConfig
 
-__all__ = ["IGNORED", "ZERO_ROW", "build", "of_row"]
+__all__ = ["IGNORED", "ZERO_ROW", "build", "label_loader", "weight_of"]
 
 IGNORED, INVALID, ZERO_ROW = -1, -2, -3
 """In place of labels; the last in place of IGNORED once a row's totals are known, where its gradient is all 0."""
+_IN_FLIGHT = 8  # rows of a thread, of sums
 
 
-def of_row(config: LossConfig) -> Callable[..., Any]:
-    """The device function (labels, weight, ignore_index, row, columns) -> the label, IGNORED or INVALID, and the row's
-    weight in float64.
-    """
-    LABELS, WEIGHT, BY_ROWS, IGNORES = config.labels, config.weight, config.by_rows, config.ignores
-    load_label = i.word_loader("global", 8 if LABELS == "int64" else 4)
-    load_weight = i.loader("global", WEIGHT or "float32", 1)
-    WEIGHT_BYTES, LABEL_BYTES = ITEMSIZE[WEIGHT or "float32"], 8 if LABELS == "int64" else 4
-    WIDE = float64 if WEIGHT == "float64" else float32
+def label_loader(config: LossConfig) -> Callable[..., Any]:
+    """The device function (labels, row) -> what is there, 0 where there are none."""
+    LABELS, WIDE = bool(config.labels), config.labels == "int64"
+    LABEL_BYTES = 8 if WIDE else 4
+    load_label = i.word_loader("global", LABEL_BYTES)
 
     @device_function
-    def of_row(labels: int, weight: int, ignore_index: int, row: int, columns: int) -> Any:
-        label, share = int64(0), float64(1)
+    def load(labels: int, row: int) -> Any:
+        label = int64(0)
         if LABELS:
             words = cuda.local.array(2, int32)
             words[0], words[1] = int32(0), int32(0)
             load_label(words, 0, labels + row * LABEL_BYTES)
             label = int64(words[0])
-            if LABELS == "int64":
+            if WIDE:
                 label = (int64(words[1]) << 32) | (int64(words[0]) & int64(0xFFFFFFFF))
+        return label
+
+    return load
+
+
+def weight_of(config: LossConfig) -> Callable[..., Any]:
+    """The device function (label, weight, ignore_index, row, columns) -> the label, IGNORED or INVALID, and the row's
+    weight in float64.
+    """
+    LABELS, WEIGHT, BY_ROWS, IGNORES = bool(config.labels), config.weight, config.by_rows, config.ignores
+    load_weight = i.loader("global", WEIGHT or "float32", 1)
+    WEIGHT_BYTES = ITEMSIZE[WEIGHT or "float32"]
+    WIDE = float64 if WEIGHT == "float64" else float32
+
+    @device_function
+    def weight_of(label: int, weight: int, ignore_index: int, row: int, columns: int) -> Any:
+        share = float64(1)
+        if LABELS:
             if IGNORES and label == ignore_index:
                 label = int64(IGNORED)
             elif label < 0 or label >= columns:
@@ -56,7 +71,7 @@ def of_row(config: LossConfig) -> Callable[..., Any]:
             share = float64(0)
         return label, share
 
-    return of_row
+    return weight_of
 
 
 def build(config: LossConfig, losses: str, result: str, nan_if_empty: bool) -> Callable[..., None]:
@@ -64,8 +79,8 @@ def build(config: LossConfig, losses: str, result: str, nan_if_empty: bool) -> C
     `factors`. With losses of that type: their sum, with the second of the factors if there are any, to `loss` of the
     type `result`. Sums are in float64, in an order that depends on the number of rows alone.
     """
-    LOSSES, MEAN, NAN_IF_EMPTY = bool(losses), config.mean, nan_if_empty
-    label_of = of_row(config)
+    LOSSES, MEAN, NAN_IF_EMPTY, OVERLAPS = bool(losses), config.mean, nan_if_empty, config.overlaps
+    load_label, weigh = label_loader(config), weight_of(config)
     WIDE = float64 if losses == "float64" else float32
     load_loss, LOSS_BYTES = i.loader("global", losses or "float32", 1), ITEMSIZE[losses or "float32"]
     load_pair, store_pair = i.loader("global", "float64", 2), i.storer("global", "float64", 2)
@@ -99,19 +114,32 @@ def build(config: LossConfig, losses: str, result: str, nan_if_empty: bool) -> C
         losses_at: int, factors: int, loss: int, partials: int, counter: int,
     ) -> None:  # fmt: skip
         thread, block, blocks = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        if OVERLAPS:
+            i.begin_next_launch()
+            i.wait_for_launch_before()
         pair, one, out = cuda.local.array(2, float64), cuda.local.array(1, WIDE), cuda.local.array(1, OUT)
+        found, terms = cuda.local.array(_IN_FLIGHT, int64), cuda.local.array(_IN_FLIGHT, WIDE)
         first, second = float64(0), float64(0)  # the sum, and how many count
-        row = int64(block) * BLOCK + thread
+        row, step = int64(block) * BLOCK + thread, int64(blocks) * BLOCK
         while row < rows:
-            if LOSSES:
-                load_loss(one, losses_at + row * LOSS_BYTES)
-                first += float64(one[0])
-            else:
-                label, share = label_of(labels, weight, ignore_index, row, columns)
-                first += share
-                if label != IGNORED:
-                    second += float64(1)
-            row += int64(blocks) * BLOCK
+            for n in range(_IN_FLIGHT):  # all loads first, so that their latencies overlap
+                at = min(row + n * step, rows - 1)
+                if LOSSES:
+                    load_loss(one, losses_at + at * LOSS_BYTES)
+                    terms[n] = one[0]
+                else:
+                    found[n] = load_label(labels, at)
+            for n in range(_IN_FLIGHT):
+                at = row + n * step
+                if at < rows:
+                    if LOSSES:
+                        first += float64(terms[n])
+                    else:
+                        label, share = weigh(found[n], weight, ignore_index, at, columns)
+                        first += share
+                        if label != IGNORED:
+                            second += float64(1)
+            row += _IN_FLIGHT * step
         first, second = over_block(first, second, thread)
         if blocks > 1:
             flag = i.shared_memory() + int32(WARPS * 16)

@@ -56,7 +56,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     strides = [step for n, step in enumerate(data.strides) if n != roles.axis and data.shape[n] > 1]
     if strides != sorted(strides, reverse=True):
         raise Refusal(f"{roles.data}: its rows are in another order in memory than the labels; pass contiguous copies")
-    loss = config_of(call, roles)
+    loss = replace(config_of(call, roles), overlaps=device.capability >= (9, 0))
     steps = Steps(call, roles, loss, device)
     total = roles.loss if call.attributes["reduction"] != "none" else None
     losses = roles.row_loss or (LOSSES if total or not roles.loss else roles.loss)
@@ -139,11 +139,16 @@ class Steps:
             return []
         made = self._call.outputs[losses].dtype.name if losses in self._call.outputs else self._compute
         kinds = made, self._call.outputs[total].dtype.name
-        return [self._sum(self._rows, *kinds, mean=self._loss.mean, losses=losses, loss=total)]
+        own = self._loss.overlaps
+        return [self._sum(self._rows, *kinds, mean=self._loss.mean, overlaps=own, losses=losses, loss=total)]
 
-    def _sum(self, rows: int, kind: str = "", result: str = "", mean: bool = False, **others: str) -> Step:
+    def _sum(
+        self, rows: int, kind: str = "", result: str = "", mean: bool = False, overlaps: bool = False, **others: str
+    ) -> Step:
         given = self._loss
-        loss = LossConfig(given.labels, given.weight, given.by_rows, "", False, mean, given.ignores)
+        loss = LossConfig(
+            given.labels, given.weight, given.by_rows, "", False, mean, given.ignores, overlaps=given.overlaps
+        )
         nan = self._call.attributes.get("empty") == "nan"
         kernel = kernel_of(
             self._device, "gradkern.ops.cross_entropy.cuda.labels:build", loss, kind, result, nan,
@@ -152,7 +157,8 @@ class Steps:
         numbers = {"rows": rows, "columns": self._columns, "ignore_index": self._ignored}
         names = self._arguments(factors="factors", partials="partials", counter="counter", **others)
         grid = min(MOST_BLOCKS, -(-rows // _ROWS_OF_A_BLOCK))
-        return Launch(kernel, grid, BLOCK, *named(ARGUMENTS, numbers, list(names))), list(names.values())
+        arguments = named(ARGUMENTS, numbers, list(names))
+        return Launch(kernel, grid, BLOCK, *arguments, overlaps=overlaps), list(names.values())
 
     def _arguments(self, **also: str | None) -> dict[str, str]:
         """A kernel's names and the call's of the labels and all that comes with them."""
@@ -197,7 +203,8 @@ class Steps:
         given |= {f"scalar_{places[key]}": name for key, name in numbers.items()}
         builder = "gradkern.ops.cross_entropy.cuda.kernel:build"
         launch = launch_of(
-            problem, config, builder, list(given), self._device, loss, numbers={"scalar_4": self._ignored}
+            problem, config, builder, list(given), self._device, loss, numbers={"scalar_4": self._ignored},
+            overlaps=loss.overlaps and len(self.before()) > 0,
         )  # fmt: skip
         return f"cross_entropy_{config.name}", (launch, list(given.values()))
 
