@@ -171,6 +171,16 @@ def test_calls_that_machine_code_never_recognises_are_soon_left_to_python(monkey
         CALLS["layer norm"]()
     (row,) = gradkern.torch.report()
     assert (row.taken, row.natively, row.by_python) == (39, 0, "machine code does not recognise such calls")
+    (signature,) = kernel_of("native_layer_norm_backward").signatures()
+    assert all(each.words[words.RECORD_BYTES] == -1 for each in signature.records)
+
+
+def test_calls_that_tune_makes_to_take_time_are_not_counted() -> None:
+    with gradkern.torch.enabled(devices="cpu", min_bytes=0, native=True):
+        gradkern.torch.tune(CALLS["layer norm"])
+        kernel = kernel_of("native_layer_norm_backward")
+        assert any(each.comparison for each in kernel.signatures())
+        assert all(row.natively <= row.taken for row in gradkern.torch.report())
 
 
 def test_calls_that_differ_in_anything_are_not_taken_for_one_another() -> None:

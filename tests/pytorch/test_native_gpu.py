@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 import gradkern.torch
-from gradkern.torch.native import shim
+from gradkern.torch.native import shim, sites
 
 aten: Any = torch.ops.aten
 
@@ -329,3 +330,81 @@ def test_tensors_of_another_gpu_than_the_current_one() -> None:
         found = results(call)
         assert found[0].device == torch.device("cuda:1")
         assert same(found, expected)
+
+
+class Block(nn.Module):
+    """A model whose bias with GELU and residual with layer norm are operators of gradkern's when it is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer, self.norm = nn.Linear(256, 512), nn.Linear(512, 256), nn.LayerNorm(256)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x + self.outer(functional.gelu(self.inner(x))))
+
+
+def answered_in_compiled_code() -> int:
+    return sum(record.calls for site in tuple(sites._sites.values()) for record in site._records)
+
+
+def trained(mode: str | None, steps: int) -> tuple[list[torch.Tensor], int]:
+    """The gradients of steps of a compiled model, and how many bytes all but the first steps have left allocated."""
+    torch.compiler.reset()
+    torch.manual_seed(5)
+    model = Block().to("cuda", torch.bfloat16)
+    given: Any = {"options": {"gradkern": True}} if mode is None else {"mode": mode}
+    run, x, before = torch.compile(model, backend="gradkern", **given), random(512, 256), 0
+    for step in range(steps):
+        model.zero_grad(set_to_none=False)
+        run(x).float().square().mean().backward()
+        if step == 9:
+            torch.cuda.synchronize()
+            before = torch.cuda.memory_allocated()
+    torch.cuda.synchronize()
+    grown = torch.cuda.memory_allocated() - before
+    return [each.grad.clone() for each in model.parameters() if each.grad is not None], grown
+
+
+@pytest.mark.filterwarnings("ignore")  # of Inductor's own
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_operators_of_compiled_models_are_answered_by_machine_code(mode: str | None) -> None:
+    with gradkern.torch.enabled((), native=False):
+        expected, _ = trained(mode, 12)
+    before = answered_in_compiled_code()
+    with gradkern.torch.enabled((), native=True):
+        found, grown = trained(mode, 40)
+    assert len(found) == len(expected) > 0
+    assert all(map(torch.equal, found, expected))
+    if mode is None:  # captured calls are Python's
+        assert grown == 0
+        assert answered_in_compiled_code() - before > 2 * 30
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore")  # of Inductor's own
+def test_threads_share_a_place_in_compiled_code() -> None:
+    torch.compiler.reset()
+    model = Block().to("cuda", torch.bfloat16)
+    run: Any = torch.compile(model, backend="gradkern", dynamic=False, options={"gradkern": True})
+    given = [random(256 + 64 * n, 256) for n in range(3)]
+    with torch.no_grad(), gradkern.torch.enabled((), native=True):
+        expected = [[run(x) for _ in range(6)][-1] for x in given]
+        torch.cuda.synchronize()
+        errors: list[str] = []
+
+        def work(n: int) -> None:
+            with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+                for turn in range(60):
+                    at = (n + turn) % len(given)
+                    found = run(given[at])
+                    torch.cuda.current_stream().synchronize()
+                    if not torch.equal(found, expected[at]):
+                        errors.append(f"another result of {at}")
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert not errors
+    torch.compiler.reset()

@@ -133,9 +133,10 @@ def _time(kernel: Kernel, signatures: list[Signature]) -> None:
         return
     ours: dict[Signature, Cost] = {}
     for each in signatures:
-        before, cost = each.taken.value, _cost_of(kernel, each)
+        natively, before, cost = each.natively.value, each.taken.value, _cost_of(kernel, each)
         extra = each.taken.value - before
         each.taken.less(extra)
+        each.natively.less(each.natively.value - natively)
         if cost is not None and extra:
             ours[each] = cost
     for each, cost in _by_pytorch(kernel, ours).items():

@@ -307,6 +307,7 @@ class Kernel:
         if signature.taught == _MOST_ALIKE:  # their addresses are aligned in as many ways, or they come and go
             if not any(each.calls for each in signature.records):
                 signature.by_python = "machine code does not recognise such calls"
+                signature.withdraw()  # or each is tried first, in vain
             return
         signature.taught += 1
         try:
