@@ -22,7 +22,7 @@ from gradkern.dispatch.recogniser import Recogniser
 from gradkern.policy import DEFAULT, current
 from gradkern.torch.compile_backend.operators.definition import OpCall, definition
 from gradkern.torch.direct import is_eager
-from gradkern.torch.native.sites import NativeSite
+from gradkern.torch.native.sites import NativeSite, Places
 
 __all__ = ["CallSite"]
 
@@ -128,7 +128,7 @@ class _Known:
         self._unwanted = [tensors[0].new_empty(0)] if len(made) in results else []
         self._slot, self._stream = slot, kind.stream
         self._now, self._seen = call.operator.seen, call.operator.seen()
-        self._places = read, written, [outputs[name] for name in made], results
+        self._places = Places(read, written, [outputs[name] for name in made], results)
         self._can_repeat = not (call.operator.searched and tensors[0].dtype is torch.float32)
 
     @property
@@ -153,7 +153,7 @@ class _Known:
         """Let machine code answer such calls. Whether PyTorch allows TF32 has no C function."""
         plan = self._slot.entry
         if self._can_repeat and plan is not None and not plan.provisional and current() is DEFAULT:
-            native.teach(tensors, plan.plan, *self._places)
+            native.teach(tensors, plan.plan, self._places)
 
 
 def _picker(places: list[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:

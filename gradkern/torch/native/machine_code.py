@@ -217,7 +217,7 @@ def _key(stack: int, block: int, key: int, addresses: int) -> int:
         kind, word = load(block, w.BLOCK_ARGUMENTS + place), load(stack, place)
         if at + 2 > w.MOST_KEY:
             return 0
-        if kind == 1 or kind == 3 or kind == 5:
+        if kind & 1:  # optional
             there = word != 0 and (kind != 1 or _is_defined(shim, load(word, 0)))
             store(key, at, 1 if there else 0)
             at += 1
@@ -278,7 +278,7 @@ def _find(block: int, key: int, size: int) -> int:
 @numba.njit(**_PART)
 def _release(shim: int, kind: int, word: int) -> None:
     """Let go of an argument."""
-    if kind == 1 or kind == 3 or kind == 5:
+    if kind & 1:
         if word == 0:
             return
         inner = load(word, 0)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch  # pyright: ignore[reportMissingImports]
 
@@ -17,9 +17,9 @@ from gradkern.system import locks
 from gradkern.torch.native import shim
 from gradkern.torch.native import words as w
 from gradkern.torch.native.kernel import NativeKernel, Record
-from gradkern.torch.native.recording import Empty, Output, Unrepeatable, of_cuda
+from gradkern.torch.native.recording import Empty, Output, Steps, Unrepeatable, of_cuda
 
-__all__ = ["NativeSite", "allow"]
+__all__ = ["NativeSite", "Places", "allow"]
 
 _NAMESPACE = "gradkern_site"
 _MOST_ALIKE = 16
@@ -36,6 +36,20 @@ def allow(native: bool) -> None:
     _allowed = native
     for site in tuple(_sites.values()):
         site.follow()
+
+
+class Places(NamedTuple):
+    """What a plan reads and writes, as places among a call's tensors, followed by what it makes.
+
+    read, written  in the order of the plan's inputs and outputs
+    made           descriptions of what it makes
+    results        the places of the results among what it makes; behind them for an empty tensor
+    """
+
+    read: list[int]
+    written: list[int]
+    made: list[Tensor]
+    results: list[int]
 
 
 class NativeSite:
@@ -70,25 +84,13 @@ class NativeSite:
         self._wanted = False
         self.follow()
 
-    def teach(
-        self,
-        tensors: tuple[torch.Tensor, ...],
-        plan: Plan,
-        read: list[int],
-        written: list[int],
-        made: list[Tensor],
-        results: list[int],
-    ) -> None:
-        """Let machine code answer the next call like this one, if it can.
-
-        read, written  places among the tensors, followed by what is made, in the order of the plan's inputs and outputs
-        results        the places of the results among what is made; behind them for an empty tensor
-        """
+    def teach(self, tensors: tuple[torch.Tensor, ...], plan: Plan, places: Places) -> None:
+        """Let machine code answer the next call like this one, if it can."""
         device = tensors[0].device
         if not (_allowed and self._wanted) or (tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()):
             return
         with _defining:
-            found = _operator(len(tensors), len(results), device.type.upper())
+            found = _operator(len(tensors), len(places.results), device.type.upper())
         if found is None or (len(self._records) == _MOST_ALIKE and not any(each.calls for each in self._records)):
             self._stop()
             return
@@ -98,8 +100,7 @@ class NativeSite:
         if len(self._records) == _MOST_ALIKE:
             return
         try:
-            steps = _steps(plan, len(tensors), read, written, made, results, tensors[0].dtype, device)
-            record = kernel.add((self._number, *tensors), {}, steps, 0, device)
+            record = kernel.add((self._number, *tensors), {}, _steps(plan, tensors, places), 0, device)
         except Unrepeatable:
             record = None
         if record is None:
@@ -112,27 +113,20 @@ class NativeSite:
         self.follow()
 
 
-def _steps(
-    plan: Plan,
-    inputs: int,
-    read: list[int],
-    written: list[int],
-    made: list[Tensor],
-    results: list[int],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Any:
-    outputs: list[Any] = []
+def _steps(plan: Plan, tensors: tuple[torch.Tensor, ...], places: Places) -> Steps:
+    """Raises Unrepeatable."""
+    read, written, made, results = places
+    device, outputs = tensors[0].device, list[Any]()
     for place, each in enumerate(made):
         strides = tuple([step // each.dtype.itemsize for step in each.strides])
         result = results.index(place) if place in results else -1
         outputs.append(Output(result, each.shape, strides, getattr(torch, each.dtype.name), device))
 
     def place_of(place: int) -> int:
-        return place + 1 if place < inputs else w.MOST_ARGUMENTS + place - inputs
+        return place + 1 if place < len(tensors) else w.MOST_ARGUMENTS + place - len(tensors)
 
     steps = of_cuda(plan, list(map(place_of, read)), outputs, device, list(map(place_of, written)))
-    steps.outputs += [Empty(n, dtype, device) for n, place in enumerate(results) if place == len(made)]
+    steps.outputs += [Empty(n, tensors[0].dtype, device) for n, place in enumerate(results) if place == len(made)]
     if len(steps.outputs) > w.MOST_OUTPUTS:
         raise Unrepeatable("it has more results")
     return steps
