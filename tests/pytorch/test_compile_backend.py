@@ -227,6 +227,22 @@ def test_convolutions_along_one_axis_in_groups_are_one_operator_each(
         assert (each - exact[name]).norm() <= (2e-2 if autocast else 1e-5) * exact[name].norm(), name
 
 
+@pytest.mark.gpu
+def test_convolutions_in_groups_on_a_gpu_are_as_near_to_float64_as_eagers() -> None:
+    model, x = Grouped(), images(3, 8, 17)
+    exact = steps(double := copy.deepcopy(model).double(), double, x.double())
+    model, x = model.cuda(), x.cuda()
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True})
+    with torch.autocast("cuda", torch.bfloat16):
+        eager = steps(twin := copy.deepcopy(model), twin, x)
+        gradkern.torch.tune(lambda: steps(model, compiled, x))
+        found = steps(model, compiled, x)
+    assert taken()["grouped conv"] == 2
+    for name, each in exact.items():
+        error, bound = ((of[name].cpu().double() - each).norm() for of in (found, eager))
+        assert error <= 1.5 * bound + 1e-3 * each.norm(), name
+
+
 def test_depthwise_convolutions_under_autocast_have_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depthwise_conv, "_ON_EVERY_DEVICE", True)
     model, x = Depthwise(), images(3, 4, 7, 6).contiguous(memory_format=torch.channels_last)
