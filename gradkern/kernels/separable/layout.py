@@ -66,23 +66,23 @@ class Layout:
         """Samples where channels are last, else planes."""
         return shape[0] if self.last else prod(shape[:2])
 
-    def numbers(self, shape: Sequence[int], threads: int, patch: tuple[int, int]) -> tuple[dict[str, int], int]:
-        """ITEMS, and the blocks, for an array of this shape. A thread has `patch` positions along the last two axes: of
-        `lanes` channels, where these are last. Some patches end beyond the array.
+    def numbers(self, shape: Sequence[int], threads: int, patch: tuple[int, int, int]) -> tuple[dict[str, int], int]:
+        """ITEMS, and the blocks, for an array of this shape. A thread has `patch` positions along the axes: of `lanes`
+        channels, where these are last. Some patches end beyond the array.
 
         Images are taken in groups whose items 32 bits can count.
         """
         sizes, images = lifted(shape), self.images(shape)
         inner = shape[1] // self.lanes if self.last else 1
-        rows, columns = -(-sizes[1] // patch[0]), -(-sizes[2] // patch[1])
-        each = sizes[0] * rows * columns * inner
+        planes, rows, columns = (-(-size // of_thread) for size, of_thread in zip(sizes, patch, strict=True))
+        each = planes * rows * columns * inner
         step = shape[1] * 8 if self.last else 1  # bytes from position to position, of an index at most
-        if max(each * patch[0] * patch[1], prod(sizes), step) > _MOST:
+        if max(each * prod(patch), prod(sizes), step) > _MOST:
             raise Refusal(f"an image of {prod(sizes) * (shape[1] if self.last else 1)} elements is too large")
         group = min(images, max(1, (_MOST - threads) // max(1, each)))
         blocks = -(-group * each // threads)
         grid = blocks * -(-images // group)
         if grid > _MOST:
             raise Refusal(f"{grid} blocks are more than a launch can have")
-        found = with_reciprocals(blocks=blocks, inner=inner, columns=columns, size0=sizes[0], rows=rows)
+        found = with_reciprocals(blocks=blocks, inner=inner, columns=columns, size0=planes, rows=rows)
         return {**found, "items": group * each, "group": group, "images": images}, grid

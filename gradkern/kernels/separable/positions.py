@@ -37,13 +37,13 @@ def spatial_kernel(body: Callable[..., None]) -> Callable[..., None]:
     return kernel
 
 
-def items(threads: int, lanes: int, last: bool, patch: tuple[int, int]) -> Callable[..., Any]:
-    """A device function own(ITEMS, size0) -> image, x0, and the first of a thread's positions along x1 and x2 and of
+def items(threads: int, lanes: int, last: bool, patch: tuple[int, int, int]) -> Callable[..., Any]:
+    """A device function own(ITEMS, size0) -> image, and the first of a thread's positions along x0, x1 and x2 and of
     its channels; image is not below `images` where a thread has none.
 
     lanes, last: of the Layout; patch: as in Layout.numbers.
     """
-    THREADS, LANES, LAST, ROWS, COLUMNS = threads, lanes, last, *patch
+    THREADS, LANES, LAST, PLANES, ROWS, COLUMNS = threads, lanes, last, *patch
 
     @device_function
     def own(n: Any, size0: int) -> Any:
@@ -63,7 +63,7 @@ def items(threads: int, lanes: int, last: bool, patch: tuple[int, int]) -> Calla
             x1 = int32((row - plane * int32(n[14])) * ROWS)
             x2 = int32(x2 * COLUMNS)
             own_image = i.divided(plane, int32(n[12]), int32(n[13]))
-            x0 = int32(plane - own_image * int32(size0))
+            x0 = int32(int32(plane - own_image * int32(int32(int32(size0) + (PLANES - 1)) // PLANES)) * PLANES)
             image = int64(number) * n[4] + own_image
         return image, x0, x1, x2, c
 

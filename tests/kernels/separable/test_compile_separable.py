@@ -40,6 +40,9 @@ POOLS = [
     "MaxPoolGrad uint8",
     "MaxPoolGrad uint8 dilated",
     "MaxPoolGrad far",
+    "MaxPool 3-D",
+    "MaxPoolGrad 3-D",
+    "MaxPoolGrad uint8 3-D",
 ]
 KINDS = [*product((*MAPS, *POOLS), ("C", "channels_last"), ("bfloat16", "float32", "float64"))]
 
@@ -59,15 +62,19 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, str]
         return Tensor(np.dtype(dtype), shape, strides_in_order(shape, np.dtype(dtype).itemsize, order), 16)
 
     axis = MAPS.get(name)
-    small, large = (4, 64, *[axis.output if axis else 56] * 2), (4, 64, *[axis.input if axis else 112] * 2)
     operator, *words = name.split() if axis is None else ("ResizeGrad",)
+    rank = 3 if "3-D" in words else 2
+    small, large = (4, 64, *[axis.output if axis else 56] * rank), (4, 64, *[axis.input if axis else 112] * rank)
     values = {"dY": array(small, dtype)} if "Grad" in operator else {"X": array(large, dtype)}
     outputs = {"dX": array(large, dtype)} if "Grad" in operator else {"Y": array(small, dtype)}
     if axis is None and operator != "AveragePoolGrad":
         (values if "Grad" in operator else outputs)["Indices"] = array(small, "uint8" if "uint8" in words else "int64")
     spread = 2 if "dilated" in words else 1
     far = 4 if "far" in words else 2
-    attributes = {"kernel_shape": (3, 3), "strides": (far, far), "dilations": (spread, spread), "pads": (spread,) * 4}
+    each = {"kernel_shape": 3, "strides": far, "dilations": spread, "pads": spread}
+    attributes: dict[str, Any] = {
+        key: (of_axis,) * (2 * rank if key == "pads" else rank) for key, of_axis in each.items()
+    }
     attributes |= {"index_base": "tensor", "count_include_pad": 0, "divisor_override": None}
     axes = {"spatial": large[2:], "out": small[2:]}
     call = Call(operator, values, outputs, attributes, axes, frozenset(), "cuda:0", Policy())
@@ -80,4 +87,6 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: tuple[str, str, str]
     if order == "channels_last":
         assert "ld.global.v4.b32" in compiled.ptx
         # indices of eight bytes leave two channels to a thread
-        assert ("st.global.v4.b32" in compiled.ptx) == (name != "MaxPoolGrad" or dtype == "float64")
+        assert ("st.global.v4.b32" in compiled.ptx) == (
+            name not in ("MaxPoolGrad", "MaxPoolGrad 3-D") or dtype == "float64"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from gradkern.call import Call, Refusal, Tensor
@@ -13,10 +13,10 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import Windows, reach
 from gradkern.kernels.separable.config import SPATIAL_ARGUMENTS, axis_numbers, axis_values
 from gradkern.kernels.separable.layout import Layout
-from gradkern.ops.pooling.cuda.config import MOST_REACH, ForwardConfig, MaxPoolConfig, PatchConfig
+from gradkern.ops.pooling.cuda.config import MOST_REACH, MOST_WINDOWS, ForwardConfig, MaxPoolConfig, PatchConfig
 from gradkern.ops.pooling.windows import PoolWindows
 
-__all__ = ["PATCHES", "launched", "plan"]
+__all__ = ["PATCHES", "launched", "patched", "plan"]
 
 PATCHES = "gradkern.ops.pooling.cuda.patch_kernel:build"
 _PLACES = {"dY": "first", "X": "first", "dX": "third", "Y": "third"}
@@ -57,9 +57,11 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
         device.capability >= (8, 0),
     )
     if gradient:
-        small, of_small = _patched(config, windows, in_tensor, tensors), PATCHES
+        read = tuple(call.inputs.values())
+        small = patched(layout, along, read, config.native_bfloat16, local=local, in_tensor=in_tensor)
+        of_small = PATCHES
     else:
-        small, of_small = _forward(config, windows, tensors), "gradkern.ops.pooling.cuda.forward_kernel:build"
+        small, of_small = _forward(config, along, tensors), "gradkern.ops.pooling.cuda.forward_kernel:build"
     any_windows = config, "gradkern.ops.pooling.cuda.max_kernel:build"
     config, builder = any_windows if small is None else (small, of_small)
     numbers, grid = Layout(layout.last, config.lanes).numbers(shape, config.threads, config.patch)
@@ -86,59 +88,79 @@ def launched(
     return LaunchPlan(f"{words}_{config.name}", launch)
 
 
-def _patched(
-    config: MaxPoolConfig, windows: PoolWindows, in_tensor: bool, tensors: Mapping[str, Tensor]
+def patched(
+    layout: Layout,
+    along: Sequence[Windows],
+    read: Sequence[Tensor],
+    native_bfloat16: bool,
+    *,
+    local: bool = False,
+    in_tensor: bool = False,
+    average: bool = False,
 ) -> PatchConfig | None:
-    """The config of a pool of small windows that touch or overlap; None of others."""
-    numbers = windows.kernel, windows.strides, windows.dilations, windows.begins
-    axes = tuple(zip(*(each[1:] for each in numbers), strict=True))
-    if any(stride > 2 or (kernel - 1) * dilation > MOST_REACH for kernel, stride, dilation, _ in axes):
+    """The config of the gradient of a pool of small windows that touch or overlap; None of others. read: dY first."""
+    small = all(each.stride <= 2 and (each.kernel - 1) * each.dilation <= MOST_REACH for each in along)
+    if not small or prod(-(-each.kernel // each.stride) for each in along) > MOST_WINDOWS:
         return None
-    # of channels that are last: as many as one access has indices of, or threads would not read side by side
-    lanes = config.lanes if config.local or not config.last else min(2, config.lanes)
-    side = 4 if lanes < config.lanes else 2
-    rows, columns = (1 if windows.inputs[1] == 1 else side), (side if config.last else max(2, lanes))
-    group = columns // windows.strides[2]
-    aligned = all(each.alignment >= min(16, group * each.dtype.itemsize) for each in tensors.values())
-    if config.last or not aligned or windows.outputs[2] % group:
+    lanes, (planes, rows, columns) = _patch(layout, along, local, average)
+    group = columns // along[2].stride
+    aligned = all(each.alignment >= min(16, group * each.dtype.itemsize) for each in read)
+    if layout.last or not aligned or along[2].output % group:
         group = 0
     return PatchConfig(
-        config.data,
-        config.last,
+        read[0].dtype.name,
+        layout.last,
         lanes,
-        config.local,
-        axes,
-        (rows, columns),
+        local,
+        tuple((each.kernel, each.stride, each.dilation, each.begin) for each in along),
+        (planes, rows, columns),
         group,
         in_tensor,
-        windows.kernel[0] == windows.inputs[0] == windows.outputs[0] == 1,
-        False,
-        config.native_bfloat16,
+        along[0] == Windows(1, 1, 1),
+        average,
+        native_bfloat16,
     )
 
 
-def _forward(config: MaxPoolConfig, windows: PoolWindows, tensors: Mapping[str, Tensor]) -> ForwardConfig | None:
-    """The config of a pool of small windows in one or two dimensions; None of others."""
-    axes = tuple(zip(windows.kernel[1:], windows.strides[1:], windows.begins[1:], strict=True))
-    flat = windows.kernel[0] == windows.inputs[0] == windows.outputs[0] == 1
-    if not flat or config.dilated or max(windows.kernel) > 1 + MOST_REACH or windows.strides[2] > 2:
+def _patch(layout: Layout, along: Sequence[Windows], local: bool, average: bool) -> tuple[int, tuple[int, int, int]]:
+    """Lanes and the patch: a multiple of two along axes of stride 2. Where windows overlap more, a larger one loads
+    fewer of them twice.
+    """
+    lanes, flat, dense = layout.lanes, along[0].input == 1, along[1].stride == along[2].stride == 1 and not average
+    planes, rows, columns = along[0].stride, 2, 2
+    if not layout.last:
+        columns = max(2, lanes)
+        planes, rows = (2, 2) if dense and not flat else (planes, 4 if dense else 2)
+    elif local and dense and flat:
+        lanes, rows, columns = min(4, lanes), 4, 4
+    elif not local and not average:
+        # as many channels as one access has indices of, or threads would not read side by side
+        lanes = min(2, lanes)
+        rows, columns = (4, 2) if dense else (4, 4) if lanes < layout.lanes and flat else (2, 2)
+    return lanes, (1 if flat else planes, 1 if along[1].input == 1 else rows, columns)
+
+
+def _forward(config: MaxPoolConfig, along: Sequence[Windows], tensors: Mapping[str, Tensor]) -> ForwardConfig | None:
+    """The config of a pool of small windows; None of others."""
+    if config.dilated or max(each.kernel for each in along) > 1 + MOST_REACH or along[2].stride > 2:
         return None
     outputs = 1 if config.last else 4
-    group = outputs * windows.strides[2]
+    group = outputs * along[2].stride
     aligned = all(
         each.alignment >= min(16, (group if name == "X" else outputs) * each.dtype.itemsize)
         for name, each in tensors.items()
     )
-    group = group if aligned and not config.last and windows.inputs[2] % group == 0 else 0
-    lanes = config.lanes if config.last else outputs if aligned and windows.outputs[2] % outputs == 0 else 1
+    group = group if aligned and not config.last and along[2].input % group == 0 else 0
+    lanes = config.lanes if config.last else outputs if aligned and along[2].output % outputs == 0 else 1
     return ForwardConfig(
         config.data,
         config.last,
         lanes,
         config.local,
-        axes,
+        tuple((each.kernel, each.stride, each.begin) for each in along),
         outputs,
         group,
+        along[0] == Windows(1, 1, 1),
         config.values,
         config.indices,
         config.native_bfloat16,

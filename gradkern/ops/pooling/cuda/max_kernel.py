@@ -20,6 +20,7 @@ from gradkern.kernels.separable.config import Kind
 from gradkern.kernels.separable.positions import items, spatial_kernel
 from gradkern.kernels.separable.weights import weights
 from gradkern.ops.pooling.cuda.config import MaxPoolConfig
+from gradkern.ops.pooling.cuda.forward_kernel import index_storer
 from gradkern.ops.pooling.cuda.patch_kernel import tap_of, window_loader
 
 __all__ = ["build"]
@@ -86,12 +87,10 @@ def _forward(config: MaxPoolConfig) -> Callable[..., None]:
     LANES, LAST, LOCAL, ITEM = config.lanes, config.last, config.local, ITEMSIZE[config.data]
     VALUES, INDICES, INDEX = config.values, config.indices, 1 if config.local else 8
     FLOAT = float64 if config.compute == "float64" else float32
-    PIECE = LANES if LOCAL else min(16, 8 * LANES)
-    PIECES, WORDS = (1 if LOCAL else 8 * LANES // PIECE), max(1, PIECE // 4)
     own = items(config.threads, LANES, LAST, config.patch)
     load = i.loader("global", config.data, LANES)
     store = i.storer("global", config.data, LANES, config.native_bfloat16)
-    store_piece = i.word_storer("global", PIECE)
+    store_indices = index_storer(LOCAL, LANES)
 
     @device_function
     def forward(
@@ -101,7 +100,7 @@ def _forward(config: MaxPoolConfig) -> Callable[..., None]:
         image, o0, o1, o2, channel = own(numbers, a[1])
         if image < numbers[5]:
             most, x = cuda.local.array(LANES, FLOAT), cuda.local.array(LANES, FLOAT)
-            found, words = cuda.local.array(LANES, int32), cuda.local.array(WORDS, int32)
+            found = cuda.local.array(LANES, int32)
             for e in range(LANES):
                 most[e], found[e] = FLOAT(-math.inf), int32(-1)
             step = int32(channels)
@@ -130,18 +129,6 @@ def _forward(config: MaxPoolConfig) -> Callable[..., None]:
                 store(i.row_address(Y + to * ITEM, o, int32(step * ITEM)), most)
             if INDICES:
                 target = i.row_address(indices + to * INDEX, o, int32(step * INDEX))
-                base = (image * channels + channel) * plane_step
-                if LOCAL:
-                    for w in range(WORDS):
-                        words[w] = int32(0)
-                    for e in range(LANES):
-                        words[e // 4] |= int32(found[e] << (8 * (e % 4)))
-                    store_piece(target, words)
-                else:
-                    for p in range(PIECES):
-                        for e in range(WORDS // 2):
-                            index = base + (p * (WORDS // 2) + e) * plane_step + found[p * (WORDS // 2) + e]
-                            words[2 * e], words[2 * e + 1] = int32(index), int32(index >> 32)
-                        store_piece(target + p * PIECE, words)
+                store_indices(target, found, int32(0), (image * channels + channel) * plane_step, plane_step)
 
     return forward

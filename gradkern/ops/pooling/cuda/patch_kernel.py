@@ -15,9 +15,8 @@ from numba.cuda import float32, float64, int32
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.separable.config import Kind
 from gradkern.kernels.separable.positions import items, spatial_kernel
-from gradkern.kernels.separable.weights import share_of, weights
+from gradkern.kernels.separable.weights import share_of
 from gradkern.ops.pooling.cuda.config import MaxPoolConfig, PatchConfig
 
 __all__ = ["build", "tap_of", "window_loader"]
@@ -75,20 +74,17 @@ def window_loader(config: MaxPoolConfig | PatchConfig, count: int) -> Callable[.
 
 def build(config: PatchConfig) -> Callable[..., None]:
     """The kernel of a config, as a function that Numba compiles with every argument (SPATIAL_ARGUMENTS) an int64."""
-    LAST, LOCAL, FLAT, CHANNELS, (ROWS, COLUMNS) = config.last, config.local, config.flat, config.channels, config.patch
+    LAST, LOCAL, AVERAGE, CHANNELS, FLAT = config.last, config.local, config.average, config.channels, config.flat
+    (PLANES, ROWS, COLUMNS), (planes, rows, columns) = config.patch, config.reaches
     ITEM, INDEX, STORED = ITEMSIZE[config.data], (1 if LOCAL else 8), config.lanes
-    ACROSS, HELD = (1 if LAST else STORED), ROWS * COLUMNS * CHANNELS
+    ACROSS, HELD = (1 if LAST else STORED), PLANES * ROWS * COLUMNS * CHANNELS
     FLOAT = float64 if config.compute == "float64" else float32
-    rows, columns = config.reaches
-    FIRST1, FIRST2, COUNT2 = rows.first, columns.first, columns.count
-    TAPS, PLANES = rows.kernel * columns.kernel, (CHANNELS if config.in_tensor else 1)
-    WANTED = TAPS if LOCAL else ROWS * COLUMNS * PLANES
+    FIRST0, FIRST1, FIRST2, COUNT2 = planes.first, rows.first, columns.first, columns.count
+    OF_PLANE = CHANNELS if config.in_tensor else 1
+    WANTED = planes.kernel * rows.kernel * columns.kernel if LOCAL else HELD // CHANNELS * OF_PLANE
     own = items(config.threads, config.lanes, LAST, config.patch)
-    AVERAGE = config.average
-    # the first axis is any, the others are compiled in
-    first, last, weight = weights(Kind("windows", dilated=True), config.compute)
     share = share_of(config.kind, config.compute)
-    tap, add, store = tap_of(True), _adder(config, 0), i.storer("global", config.data, STORED, config.native_bfloat16)
+    add, store = _adder(config, 0), i.storer("global", config.data, STORED, config.native_bfloat16)
 
     @device_function
     def gradient(
@@ -102,76 +98,75 @@ def build(config: PatchConfig) -> Callable[..., None]:
             for e in range(HELD):
                 sums[e] = FLOAT(0)
             place = int32(int32(x0 * int32(b[0]) + x1) * int32(c[0]) + x2)
-            if not LOCAL and not AVERAGE:
+            if LOCAL and not AVERAGE:
+                for e in range(WANTED):
+                    wanted[e] = int32(e)
+            elif not AVERAGE:
                 # the number of the first channel, counted in elements of planes: what its indices begin at
                 base = int32(int32((image * channels + channel) * plane_step) + place)
-                for e1 in range(ROWS):
-                    for e2 in range(COLUMNS):
-                        for e in range(PLANES):
-                            of_plane = int32(base + int32(e * int32(plane_step)))
-                            wanted[(e1 * COLUMNS + e2) * PLANES + e] = int32(of_plane + int32(e1 * int32(c[0])) + e2)
+                for e0 in range(PLANES):
+                    for e1 in range(ROWS):
+                        for e2 in range(COLUMNS):
+                            for e in range(OF_PLANE):
+                                of_plane = int32(base + int32(e * int32(plane_step)))
+                                of_row = int32(of_plane + int32(int32(int32(e0 * int32(b[0])) + e1) * int32(c[0])))
+                                wanted[((e0 * ROWS + e1) * COLUMNS + e2) * OF_PLANE + e] = int32(of_row + e2)
             step = int32(channels) if LAST else int32(1)
             start = image * a[1] * b[1] * c[1] * channels + channel
+            o0 = int32(0)
+            if not FLAT:
+                o0 = int32(i.divided(x0, int32(a[4]), int32(a[5])) + FIRST0)
             o1 = int32(i.divided(x1, int32(b[4]), int32(b[5])) + FIRST1)
             o2 = int32(i.divided(x2, int32(c[4]), int32(c[5])) + FIRST2)
-            first0, last0 = int32(0), int32(0)
-            if not FLAT:
-                first0, last0 = first(x0, a), last(x0, a)
             if AVERAGE:
                 for w in range(COUNT2):
                     shares[w] = share(int32(o2 + w), c)
-            for o0 in range(first0, last0 + 1):
-                tap0, share0 = int32(0), FLOAT(1)
-                if AVERAGE:
-                    share0 = weight(x0, int32(o0), a)
-                elif not FLAT:
-                    tap0 = tap(x0, int32(o0), a)
-                if LOCAL and not AVERAGE:
-                    for e in range(WANTED):
-                        wanted[e] = int32(int32(tap0 * TAPS) + e)
-                o = int32(int32(int32(o0 * int32(b[1]) + o1) * int32(c[1])) + o2)
-                if tap0 >= 0 and share0 != FLOAT(0):
-                    of_index = indices + start * INDEX
-                    add(sums, d, found, wanted, shares, share0, dY + start * ITEM, of_index, o, o1, o2, step, b, c)
+            o = int32(int32(int32(o0 * int32(b[1]) + o1) * int32(c[1])) + o2)
+            add(
+                sums, d, found, wanted, shares, dY + start * ITEM, indices + start * INDEX, o, o0, o1, o2, step, a, b, c
+            )
             to = dX + (image * a[0] * b[0] * c[0] * channels + channel) * ITEM
-            for e1 in range(ROWS):
-                if x1 + e1 < b[0]:
-                    for n in range(COLUMNS // ACROSS):
-                        e2 = n * ACROSS
-                        if x2 + e2 < c[0]:
-                            for e in range(STORED):
-                                out[e] = sums[(e1 * COLUMNS + e2) * CHANNELS + e]
-                            at = int32(int32(place + int32(e1 * int32(c[0]))) + e2)
-                            store(i.row_address(to, at, int32(step * ITEM)), out)
+            for e0 in range(PLANES):
+                for e1 in range(ROWS):
+                    if x1 + e1 < b[0] and (PLANES == 1 or x0 + e0 < a[0]):
+                        for n in range(COLUMNS // ACROSS):
+                            e2 = n * ACROSS
+                            if x2 + e2 < c[0]:
+                                for e in range(STORED):
+                                    out[e] = sums[((e0 * ROWS + e1) * COLUMNS + e2) * CHANNELS + e]
+                                of_row = int32(int32(int32(e0 * int32(b[0])) + e1) * int32(c[0]))
+                                store(i.row_address(to, int32(int32(place + of_row) + e2), int32(step * ITEM)), out)
 
     return spatial_kernel(gradient)
 
 
-def _adder(config: PatchConfig, row: int) -> Callable[..., None]:
-    """A device function that adds up the windows that reach the patch, of this line of them and those below; d and
+def _adder(config: PatchConfig, line: int) -> Callable[..., None]:
+    """A device function that adds up the windows that reach the patch, of this line of them and those behind; d and
     found hold one line.
     """
-    (rows, columns), CHANNELS, GROUP, ROW = config.reaches, config.channels, config.group, row
-    ITEM, INDEX, COUNT1 = ITEMSIZE[config.data], (1 if config.local else 8), rows.count
-    FIRST1, FIRST2 = rows.first, columns.first
+    (planes, rows, columns), (PLANE, ROW), FLAT = config.reaches, config.lines[line], config.flat
+    CHANNELS, GROUP, ITEM, INDEX = config.channels, config.group, ITEMSIZE[config.data], (1 if config.local else 8)
+    FIRST0, FIRST1, FIRST2 = planes.first, rows.first, columns.first
     # of a line: windows that are loaded one by one, those that one access has, and those behind
     LEAD = -FIRST2 if GROUP else columns.count
     BEHIND = columns.count - LEAD - GROUP
     load, load_group = window_loader(config, CHANNELS), window_loader(config, max(1, GROUP))
-    add, add_products = i.adds_where_equal(config.table(row), config.compute), i.multiply_adds(config.averages(row))
+    add, add_products = i.adds_where_equal(config.table(line), config.compute), i.multiply_adds(config.averages(line))
     AVERAGE, COUNT2, FLOAT = config.average, columns.count, (float64 if config.compute == "float64" else float32)
     share = share_of(config.kind, config.compute)
-    others = _adder(config, row + 1) if row + 1 < COUNT1 else _nothing
+    others = _adder(config, line + 1) if line + 1 < len(config.lines) else _nothing
 
     @device_function
     def add_line(
-        sums: Any, d: Any, found: Any, wanted: Any, shares: Any, share0: Any, at: int, at_index: int, o: int, o1: int,
-        o2: int, step: int, b: Any, c: Any,
+        sums: Any, d: Any, found: Any, wanted: Any, shares: Any, at: int, at_index: int, o: int, o0: int, o1: int,
+        o2: int, step: int, a: Any, b: Any, c: Any,
     ) -> None:  # fmt: skip
-        """o1, o2: of the first window, o: its place in the image; at, at_index: of the image."""
+        """o0, o1, o2: of the first window, o: its place in the image; at, at_index: of the image."""
         products = cuda.local.array(COUNT2, FLOAT)
         inside = (ROW + FIRST1 >= 0 or o1 + ROW >= 0) and o1 + ROW < int32(b[1])
-        first = int32(o + int32(ROW * int32(c[1])))
+        if not FLAT:
+            inside = inside and (PLANE + FIRST0 >= 0 or o0 + PLANE >= 0) and o0 + PLANE < int32(a[1])
+        first = int32(o + int32(int32(int32(PLANE * int32(b[1])) + ROW) * int32(c[1])))
         of_data = i.row_address(at, first, int32(step * ITEM))
         of_index = i.row_address(at_index, first, int32(step * INDEX))
         for w in range(LEAD):
@@ -185,20 +180,22 @@ def _adder(config: PatchConfig, row: int) -> Callable[..., None]:
             present = inside and o2 + w < int32(c[1])
             load(d, found, int32(w * CHANNELS), of_data + w * step * ITEM, of_index + w * step * INDEX, present)
         if AVERAGE:
-            row_share = share0 * share(int32(o1 + ROW), b)
+            of_line = share(int32(o1 + ROW), b)
+            if not FLAT:
+                of_line = of_line * share(int32(o0 + PLANE), a)
             for w in range(COUNT2):
-                products[w] = row_share * shares[w]
+                products[w] = of_line * shares[w]
             add_products(sums, d, products)
         else:
             add(sums, d, found, wanted)
-        others(sums, d, found, wanted, shares, share0, at, at_index, o, o1, o2, step, b, c)
+        others(sums, d, found, wanted, shares, at, at_index, o, o0, o1, o2, step, a, b, c)
 
     return add_line
 
 
 @device_function
 def _nothing(
-    sums: Any, d: Any, found: Any, wanted: Any, shares: Any, share0: Any, at: int, at_index: int, o: int, o1: int,
-    o2: int, step: int, b: Any, c: Any,
+    sums: Any, d: Any, found: Any, wanted: Any, shares: Any, at: int, at_index: int, o: int, o0: int, o1: int,
+    o2: int, step: int, a: Any, b: Any, c: Any,
 ) -> None:  # fmt: skip
     pass
