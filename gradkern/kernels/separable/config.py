@@ -27,7 +27,7 @@ __all__ = [
 
 AXIS = 10
 """Numbers of an axis: inputs, outputs, and eight that depend on the kind."""
-LINES, ROWS, COLUMNS, SHARES = 20480, 64, 256, 1024
+LINES, ROWS, COLUMNS, SHARES = 32768, 64, 256, 1024
 """Of a block, at most: bytes of shared memory for lines, rows of dX, columns, weights of each of the last two axes."""
 _MOST_INVERSE = 1e30  # outputs from input to input; of more, as of 0, a thread asks every output
 _AXES = tuple(f"axis{axis}_{number}" for axis in range(3) for number in range(AXIS))
@@ -121,14 +121,24 @@ class SeparableConfig(ByElementType):
     blocks_per_processor: int = 3  # limits registers to 80
 
     @property
+    def lines(self) -> int:
+        """Bytes of shared memory for lines: of 8 vectors of channels, four rows of 16 outputs and some more."""
+        return LINES if self.last else 20480
+
+    @property
     def places(self) -> tuple[int, int, int, int]:
         """In shared memory, behind the lines: of rows, of columns, and of their weights."""
-        rows, columns = LINES, LINES + 16 * ROWS
-        return rows, columns, columns + 8 * COLUMNS, columns + 8 * COLUMNS + SHARES * self.itemsize
+        rows, columns = self.lines, self.lines + 16 * ROWS
+        return rows, columns, columns + 8 * COLUMNS, columns + 8 * COLUMNS + self._of_shares
+
+    @property
+    def _of_shares(self) -> int:
+        """Bytes of weights of an axis; with channels last of at most 8 columns."""
+        return (256 if self.last else SHARES) * self.itemsize
 
     @property
     def shared_bytes(self) -> int:
-        return self.places[-1] + SHARES * self.itemsize
+        return self.places[-1] + self._of_shares
 
     @property
     def name(self) -> str:

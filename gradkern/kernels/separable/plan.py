@@ -90,7 +90,7 @@ def _shape_of_block(
 ) -> tuple[int, int, int]:
     """Rows and columns of a block, and the outputs of a line that are in shared memory at a time, by accesses."""
     positions = 1 if config.last else config.width
-    words = LINES // config.itemsize // (across * (config.width if config.last else 1))
+    words = config.lines // config.itemsize // (across * (config.width if config.last else 1))
     results = config.threads // across
     most = min(COLUMNS, SHARES // config.taps2, 8 if config.last else columns)
     wide = -(-columns // -(-columns // most))
