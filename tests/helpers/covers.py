@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from itertools import combinations
-from typing import TypeVar
+from itertools import combinations, product
+from typing import Any, TypeVar
 
-__all__ = ["cover"]
+import pytest
+
+__all__ = ["cover", "pairwise"]
 
 Case = TypeVar("Case")
 
@@ -27,6 +29,13 @@ def cover(
         best, found = max(of_each, key=lambda each: len(each[1] & missing))
         missing -= found
         yield best
+
+
+def pairwise(*parts: Iterable[Hashable]) -> list[Any]:
+    """Parameters of a test: of the product of these parts as few as have every pair of them; --long has all."""
+    cases = list(product(*parts))
+    taken = set(cover(cases, cases, 2))
+    return [pytest.param(*each, marks=() if each in taken else pytest.mark.slow) for each in cases]
 
 
 def _combined(parts: Iterable[Hashable], size: int) -> set[Hashable]:

@@ -396,17 +396,12 @@ def matrix_product(dtype: str) -> Callable[..., None]:
     kind = np.dtype(dtype)
 
     def multiply(sums: Any, first: int, left: Any, right: Any) -> None:
-        words = np.array([*(left[n] for n in range(4)), *(right[n] for n in range(2))], np.int32)
-        of_lanes = _exchanged(words.view(kind))
-        if 32 not in of_lanes:  # the first lane that arrives computes for all
-            of_lanes[32] = products([of_lanes[each] for each in range(32)])
-        found = of_lanes[32][_thread().thread_id % 32]
-        for n in range(4):
-            sums[first + n] += found[n]
+        words = left[:4].tobytes() + right[:2].tobytes()
+        sums[first : first + 4] += _for_all_lanes(words, products)[_thread().thread_id % 32]
 
-    def products(shares: list[np.ndarray]) -> np.ndarray:
+    def products(shares: list[bytes]) -> np.ndarray:
         """Each lane's results, (32, 4), from the operands of all lanes, six words of two numbers each."""
-        A = np.array(shares).astype(np.float32).reshape(8, 4, 6, 2)
+        A = np.frombuffer(b"".join(shares), kind).astype(np.float32).reshape(8, 4, 6, 2)
         right = A[:, :, 4:].reshape(8, 16)
         of_rows = [(A[:, :, rows].reshape(8, 1, 16) * right).sum(2) for rows in ([0, 2], [1, 3])]
         return np.stack([of_rows[n // 2][:, n % 2 :: 2] for n in range(4)], 2).reshape(32, 4)
@@ -415,45 +410,53 @@ def matrix_product(dtype: str) -> Callable[..., None]:
 
 
 def load_matrices(words: Any, address: int) -> None:
-    of_lanes = _rows_of_matrices(address)
-    row, pair = divmod(_thread().thread_id % 32, 4)
-    for n in range(4):
-        words[n] = _array(of_lanes[8 * n + row], "int32", 4)[pair]
-
-
-def _rows_of_matrices(address: int) -> dict[int, int]:
-    of_lanes = _exchanged(int(address))
-    if any(each % 16 for each in of_lanes.values()):
-        raise ValueError("rows of matrices are not at multiples of 16 bytes")
-    return of_lanes
+    words[:4] = _for_all_lanes(int(address), _matrices)[:, _thread().thread_id % 32]
 
 
 def load_turned(words: Any, address: int) -> None:
-    of_lanes = _rows_of_matrices(address)
-    column, pair = divmod(_thread().thread_id % 32, 4)
-    for n in range(4):
-        rows = [_array(of_lanes[8 * n + 2 * pair + half], "uint16", 8) for half in range(2)]
-        words[n] = np.array([each[column] for each in rows], np.uint16).view(np.int32)[0]
+    words[:4] = _for_all_lanes(int(address), _turned_matrices)[:, _thread().thread_id % 32]
 
 
-def _halves(first: int, second: int, device: list[int]) -> np.int32:
-    return np.array([first, second], np.int32).view(np.uint16)[device].copy().view(np.int32)[0]
+def _matrices(addresses: list[int]) -> np.ndarray:
+    """Of four matrices, whose rows are at these addresses, the word of each lane."""
+    if any(each % 16 for each in addresses):
+        raise ValueError("rows of matrices are not at multiples of 16 bytes")
+    return np.frombuffer(b"".join(ctypes.string_at(each, 16) for each in addresses), np.int32).reshape(4, 32)
+
+
+def _turned_matrices(addresses: list[int]) -> np.ndarray:
+    halves = _matrices(addresses).view(np.uint16).reshape(4, 4, 2, 8)  # matrix, lane of four, row of two, column
+    return np.ascontiguousarray(halves.transpose(0, 3, 1, 2)).view(np.int32).reshape(4, 32)
+
+
+def _for_all_lanes(value: Any, compute: Callable[[list[Any]], Any]) -> Any:
+    """What follows from the values of all lanes; the first that arrives computes it."""
+    of_lanes = _exchanged(value)
+    if 32 not in of_lanes:
+        of_lanes[32] = compute([of_lanes[each] for each in range(32)])
+    return of_lanes[32]
+
+
+def _word(low: int, high: int) -> np.int32:
+    """Of the low 16 bits of each."""
+    word = int(low) & 0xFFFF | (int(high) & 0xFFFF) << 16
+    return np.int32(word - (word >> 31 << 32))
 
 
 def low_halves(first: int, second: int) -> np.int32:
-    return _halves(first, second, [0, 2])
+    return _word(first, second)
 
 
 def high_halves(first: int, second: int) -> np.int32:
-    return _halves(first, second, [1, 3])
+    return _word(first >> 16, second >> 16)
 
 
 def low_and_high(first: int, second: int) -> np.int32:
-    return _halves(first, second, [0, 3])
+    return _word(first, second >> 16)
 
 
 def high_and_low(first: int, second: int) -> np.int32:
-    return _halves(first, second, [1, 2])
+    return _word(first >> 16, second)
 
 
 def store_word(address: int, word: int) -> None:

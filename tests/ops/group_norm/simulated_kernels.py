@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import simulated
+from helpers.covers import pairwise
 from helpers.guarded import Guarded
 from helpers.held import Held, hold
 from helpers.reference import reference
@@ -24,6 +25,7 @@ from gradkern.policy import Policy
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 LAYOUTS = ["planes", "lines"]
+WAYS = ["whole", "clusters", "passes"]
 
 
 class Kernel:
@@ -73,7 +75,7 @@ def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "_BATCHES", 1)
 
 
-@pytest.fixture(params=["whole", "clusters", "passes"])
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Groups that a block, or a cluster, has at once; two passes."""
     if request.param == "clusters":
@@ -180,8 +182,7 @@ def check_output(
         assert_close("GroupNormalization", "Y", found["Y"], expected["Y"])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", [b, h, f, d])
+@pytest.mark.parametrize(("way", "layout", "dtype"), pairwise(WAYS, LAYOUTS, (b, h, f, d)), indirect=["way"])
 def test_every_type(way: str, layout: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_gradient((2, 12, 5, 8), 3, dtype, layout, monkeypatch)
     check_output((2, 12, 5, 8), 3, dtype, layout, monkeypatch)
@@ -190,8 +191,11 @@ def test_every_type(way: str, layout: str, dtype: str, monkeypatch: pytest.Monke
         check_output((2, 12, 5, 8), 3, dtype, layout, monkeypatch, parameter=dtype)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", [(3, 8), (2, 6, 5), (1, 10, 7, 7), (2, 16, 3, 4, 5), (1, 24, 300)])
+@pytest.mark.parametrize(
+    ("way", "layout", "shape"),
+    pairwise(WAYS, LAYOUTS, [(3, 8), (2, 6, 5), (1, 10, 7, 7), (2, 16, 3, 4, 5), (1, 24, 300)]),
+    indirect=["way"],
+)
 def test_every_shape(way: str, layout: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     for groups in (1, 2, shape[1]) if shape[0] > 1 else (1, shape[1]):
         check_gradient(shape, groups, b, layout, monkeypatch)
@@ -204,8 +208,11 @@ def test_a_line_of_more_vectors_than_a_block_has_threads(way: str, monkeypatch: 
         check_output((1, 520, 9), groups, f, "lines", monkeypatch)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("activation", ["none", "relu", "leaky_relu", "silu", "gelu"])
+@pytest.mark.parametrize(
+    ("way", "layout", "activation"),
+    pairwise(WAYS, LAYOUTS, ["none", "relu", "leaky_relu", "silu", "gelu"]),
+    indirect=["way"],
+)
 def test_every_activation_with_numbers_of_samples(
     way: str, layout: str, activation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,13 +229,15 @@ def test_single_outputs_and_missing_parameters(way: str, layout: str, monkeypatc
     check_gradient((2, 8, 3, 8), 2, f, layout, monkeypatch, without=("gamma", "beta"), wanted=("dX",))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("skip", "biased", "dtype"), [("elements", False, d), ("elements", True, b), ("channels", True, f)]
+    ("way", "layout", "sum_of"),
+    pairwise(WAYS, LAYOUTS, [("elements", False, d), ("elements", True, b), ("channels", True, f)]),
+    indirect=["way"],
 )
 def test_the_norm_is_of_the_rounded_sum_with_skip_and_bias(
-    way: str, layout: str, dtype: str, skip: str, biased: bool, monkeypatch: pytest.MonkeyPatch
+    way: str, layout: str, sum_of: tuple[str, bool, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    skip, biased, dtype = sum_of
     everything = ["Y", "S", "mean", "inv_std"]
     for shape, wanted, in_place in [
         *(((2, 12, 5, 8), wanted, "") for wanted in (everything, ["Y"], ["S"])),
@@ -255,8 +264,9 @@ def test_the_output_may_be_written_over_the_input(way: str, layout: str, monkeyp
     check_output((48, 8, 3, 8), 2, f, layout, monkeypatch, in_place="X")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("in_place", ["dY", "X", "residual_grad"])
+@pytest.mark.parametrize(
+    ("way", "layout", "in_place"), pairwise(WAYS, LAYOUTS, ["dY", "X", "residual_grad"]), indirect=["way"]
+)
 def test_in_place(way: str, layout: str, in_place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_gradient((2, 8, 3, 8), 2, f, layout, monkeypatch, more=("residual_grad",), in_place=in_place)
 
@@ -269,8 +279,7 @@ def test_arrays_that_begin_between_vectors(way: str, layout: str, dtype: str, mo
         check_output((2, 8, 3, 8), 2, dtype, layout, monkeypatch, start=start)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", [f, d, b])
+@pytest.mark.parametrize(("way", "layout", "dtype"), pairwise(WAYS, LAYOUTS, (f, d, b)), indirect=["way"])
 def test_a_mean_far_above_the_deviation(way: str, layout: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_gradient((2, 8, 20, 8), 2, dtype, layout, monkeypatch, "none", offset=1000.0)
     check_output((2, 8, 20, 8), 2, dtype, layout, monkeypatch, offset=1000.0)
