@@ -5,7 +5,7 @@ torch.ops.gradkern passes the dispatcher three times, at a higher cost for the h
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch.autograd import forward_ad  # pyright: ignore[reportMissingImports]
@@ -22,7 +22,7 @@ from gradkern.policy import DEFAULT, Policy, current
 from gradkern.torch.flags import flags, policy_of
 from gradkern.torch.operators import IN_FORCE, define, tensors_of
 
-__all__ = ["Attributes", "Direct", "Tensors", "is_eager", "needs_pytorch"]
+__all__ = ["Attributes", "Direct", "OpCall", "Tensors", "given", "is_eager", "needs_pytorch"]
 
 Tensors = tuple[torch.Tensor | None, ...]
 Attributes = tuple[tuple[str, Any], ...]
@@ -134,7 +134,7 @@ class Direct:
         given. With `out`, tensors to write outputs into, it is called at once whoever looks.
         """
         if not out and not is_eager():
-            return self._dispatched(needs, tensors, attributes)
+            return self.dispatched(needs, tensors, attributes)
         if not self._binder.is_plain:
             out = dict(self._binder.aliased(self._padded(tensors), self._wanted(needs), out) or {})
         given = tuple([each for each in tensors if each is not None])
@@ -150,7 +150,7 @@ class Direct:
             self._remember(alike, request)
             return self._results(found)
         if not out and of_tensors(given) is None:
-            return self._dispatched(needs, tensors, attributes)
+            return self.dispatched(needs, tensors, attributes)
         inputs: Any = tensors
         wanted, policy = request.wanted, request.policy
         return self._results(run(self._name, *inputs, outputs=wanted, out=out, policy=policy, **dict(attributes)))
@@ -208,7 +208,8 @@ class Direct:
     def _wanted(self, needs: tuple[bool, ...]) -> tuple[str, ...]:
         return tuple([name for name, need in zip(self.outputs, needs, strict=True) if need])
 
-    def _dispatched(self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes) -> tuple[Any, ...]:
+    def dispatched(self, needs: tuple[bool, ...], tensors: Tensors, attributes: Attributes) -> tuple[Any, ...]:
+        """The same by a call of torch.ops.gradkern, also of tensors without data."""
         operator: Any = getattr(torch.ops.gradkern, self._name)
         wanted = ",".join(self._wanted(needs))
         policy: dict[str, Any] = {"search": IN_FORCE} if self.searched else {}
@@ -217,3 +218,52 @@ class Direct:
         found = operator(*there, outputs=wanted, **policy, **dict(attributes))
         found = (found,) if isinstance(found, torch.Tensor) else found
         return tuple([each if need else None for each, need in zip(found, needs, strict=False)])  # it may have more
+
+
+class OpCall(NamedTuple):
+    """A call of a Direct operator with its arguments, one for eager and for what is compiled.
+
+    results  the places of the outputs that the operator returns; by default all
+    """
+
+    operator: Direct
+    needs: tuple[bool, ...]
+    tensors: Tensors
+    attributes: Attributes = ()
+    out: dict[str, torch.Tensor] | None = None
+    results: tuple[int, ...] | None = None
+
+    def outputs(self) -> tuple[Any, ...]:
+        """Those that are returned, None for one that is not needed."""
+        return self._chosen(self.operator(self.needs, self.tensors, self.attributes, self.out))
+
+    def answer(self) -> Any:
+        """What the operator returns, an empty tensor in the place of one that is not wanted."""
+        return self._given(self.outputs())
+
+    def without_data(self) -> Any:
+        """The same without data, by the registry's rules."""
+        with torch.no_grad():
+            return self._given(self._chosen(self.operator.dispatched(self.needs, self.tensors, self.attributes)))
+
+    def _chosen(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        return found if self.results is None else tuple([found[place] for place in self.results])
+
+    def _given(self, found: tuple[Any, ...]) -> Any:
+        every = given(found, next(each for each in self.tensors if each is not None))
+        return every[0] if len(every) == 1 else every
+
+    def shortcut(self) -> Shortcut | None:
+        """This call's plan, if only its tensors need to be recognised to find it."""
+        return self.operator.shortcut(self.needs, self.tensors, self.attributes, self.out)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs that the operator returns."""
+        outputs = self.operator.outputs
+        return outputs if self.results is None else tuple([outputs[place] for place in self.results])
+
+
+def given(results: tuple[torch.Tensor | None, ...], like: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The results, an empty tensor in the place of one that is not wanted."""
+    return tuple([like.new_empty(0) if each is None else each for each in results])

@@ -12,8 +12,8 @@ from helpers.compiled_models import Transformer
 from torch import nn
 from torch.nn import functional
 
+from gradkern.torch.compile_backend.dynamo_graph.add_norm import BACKWARDS
 from gradkern.torch.compile_backend.inductor_graphs import bias_gradients
-from gradkern.torch.compile_backend.operators.add_norm import BACKWARDS
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 

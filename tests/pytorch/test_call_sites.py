@@ -29,7 +29,7 @@ from gradkern.torch.compile_backend import generated_code
 from gradkern.torch.compile_backend.call_sites import CallSite
 from gradkern.torch.compile_backend.dynamo_graph import rewriting
 from gradkern.torch.compile_backend.inductor_graphs import passes
-from gradkern.torch.compile_backend.operators.definition import OpCall
+from gradkern.torch.direct import OpCall
 from gradkern.torch.native import shim, sites
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]

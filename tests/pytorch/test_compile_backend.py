@@ -16,13 +16,14 @@ from torch.nn import functional
 import gradkern.torch
 from gradkern.errors import ArgumentError
 from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.dynamo_graph import add_norm as add_norm_operators
+from gradkern.torch.compile_backend.dynamo_graph import batch_norm as batch_norm_operators
+from gradkern.torch.compile_backend.dynamo_graph import cross_entropy as cross_entropy_operators
 from gradkern.torch.compile_backend.dynamo_graph import depthwise_conv
+from gradkern.torch.compile_backend.dynamo_graph import depthwise_conv as conv_operators
+from gradkern.torch.compile_backend.dynamo_graph import group_norm as group_norm_operators
+from gradkern.torch.compile_backend.dynamo_graph import linear_gelu as bias_gelu_operators
 from gradkern.torch.compile_backend.gates import gates_of
-from gradkern.torch.compile_backend.operators import add_norm as add_norm_operators
-from gradkern.torch.compile_backend.operators import batch_norm as batch_norm_operators
-from gradkern.torch.compile_backend.operators import bias_gelu as bias_gelu_operators
-from gradkern.torch.compile_backend.operators import depthwise_conv as depthwise_conv_operators
-from gradkern.torch.compile_backend.operators.conv_weight_gradient import CONV_WEIGHT_GRADIENT
 from gradkern.torch.direct import Direct
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
@@ -435,7 +436,8 @@ def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.
             seen.extend(tensors[:-1])
             return own(needs, tensors, *more)
 
-        called.shortcut = own.shortcut  # pyright: ignore[reportFunctionMemberAccess]
+        for name in ("shortcut", "dispatched"):
+            setattr(called, name, getattr(own, name))
         return called
 
     for table in (bias_gelu_operators._GELU, bias_gelu_operators._GELU_GRAD):
@@ -475,11 +477,16 @@ def test_the_operators_keep_pytorchs_rules_also_of_inputs_with_gaps() -> None:
         (add_norm_operators.LAYER_NORM, (tokens, tokens.detach(), of_width, of_width, 1e-5, "float32")),
         (add_norm_operators.RMS_NORM, (tokens, tokens.detach(), of_width, 1e-5, "float32")),
         (bias_gelu_operators.BIAS_GELU, (tokens, of_width, "none")),
-        (depthwise_conv_operators.DEPTHWISE_CONV, (half, images(4, 1, 3, 3), of_channels, [1, 1], [1, 1], [1, 1])),
+        (conv_operators.DEPTHWISE_CONV, (half, images(4, 1, 3, 3), of_channels, [1, 1], [1, 1], [1, 1])),
         (
-            CONV_WEIGHT_GRADIENT,
+            conv_operators.CONV_WEIGHT_GRADIENT,
             (half.detach(), half.detach(), images(4, 4, 3, 3), [1, 1], [1, 1], [1, 1], 1),
         ),
+        (
+            group_norm_operators.GROUP_NORM,
+            (half, of_channels, of_channels, torch.rand(2, 4), torch.rand(2, 4), 2, 1e-5, "silu", 0.0),
+        ),
+        (cross_entropy_operators.CROSS_ENTROPY, (tokens[:, 0], torch.tensor([1, 3]), None, "mean", -100, 0.1)),
         (torch.ops.gradkern.BiasGelu, (tokens.detach(), of_width)),
     ]
     for operator, arguments in calls:

@@ -12,9 +12,9 @@ from torch._dynamo.backends.debugging import aot_eager
 from torch.nn import functional
 
 from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.dynamo_graph.group_norm import GROUP_NORM
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
-from gradkern.torch.compile_backend.operators.group_norm import GROUP_NORM
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 

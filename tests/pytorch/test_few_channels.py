@@ -12,9 +12,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor.decomposition import select_decomp_table
 
+from gradkern.torch.compile_backend.dynamo_graph.depthwise_conv import CONV_WEIGHT_GRADIENT
 from gradkern.torch.compile_backend.gates import gates_of
 from gradkern.torch.compile_backend.inductor_graphs import few_channels
-from gradkern.torch.compile_backend.operators.conv_weight_gradient import CONV_WEIGHT_GRADIENT
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 

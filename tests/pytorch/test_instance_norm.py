@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph import instance_norm
+from gradkern.torch.compile_backend.dynamo_graph.instance_norm import INSTANCE_NORM
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
-from gradkern.torch.compile_backend.operators.instance_norm import INSTANCE_NORM
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 

@@ -9,7 +9,7 @@ import torch
 from helpers.examples import in_turn
 from torch.nn import functional
 
-from gradkern.torch import BatchNorm2d, batch_norm_act, direct
+from gradkern.torch import BatchNorm2d, batch_norm_act, direct, group_norm_act
 
 pytestmark = pytest.mark.torch
 
@@ -173,3 +173,19 @@ def test_it_is_traced_whole_as_its_parts() -> None:
     torch.testing.assert_close(one, other)
     torch.testing.assert_close(states[0], states[1])
     torch.testing.assert_close(torch.autograd.grad(one.sum(), given), torch.autograd.grad(other.sum(), given))
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "elu"])
+def test_an_alpha_that_no_operator_takes_is_pytorchs(activation: str) -> None:
+    x = torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True)
+    ones, zeros = torch.ones(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    ours = (
+        batch_norm_act(x, None, None, ones, zeros, activation=activation, activation_alpha=-0.7),
+        group_norm_act(x, 2, ones, zeros, activation=activation, activation_alpha=-0.7),
+    )
+    norms = functional.batch_norm(x, None, None, ones, zeros, True), functional.group_norm(x, 2, ones, zeros)
+    for y, norm in zip(ours, norms, strict=True):
+        expected = functional.relu(norm) if activation == "relu" else getattr(functional, activation)(norm, -0.7)
+        torch.testing.assert_close(y, expected)
+        found, wanted = (torch.autograd.grad(each.sin().sum(), x)[0] for each in (y, expected))
+        torch.testing.assert_close(found, wanted)

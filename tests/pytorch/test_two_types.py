@@ -13,9 +13,9 @@ from torch._dynamo.backends.debugging import aot_eager
 from torch.nn import functional
 
 import gradkern.torch
+from gradkern.torch.compile_backend.dynamo_graph.add_norm import LAYER_NORM, RMS_NORM
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
-from gradkern.torch.compile_backend.operators.add_norm import LAYER_NORM, RMS_NORM
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 

@@ -8,9 +8,8 @@
 Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
     batch norm in training, an addition and an activation behind it                  batch_norm.py
     an addition of two tensors, of two types too, and layer norm or RMSNorm of it    add_norm.py
-    a linear layer, transformers' Conv1D too, and GELU                               linear_gelu.py
+    a linear layer, transformers' Conv1D too, and GELU, however it is spelled        linear_gelu.py
     norms there, however a model spells them: found by what they compute             norms.py
-    GELU there, spelled out as transformers' GPT-2 does                              gelus.py
     convolutions of single channels, and along one axis in groups                    depthwise_conv.py
     the order in memory between 3-D convolutions of 16 bits                          channels_last_3d.py
     instance norm there, and an activation behind it; elsewhere on request           instance_norm.py
@@ -18,8 +17,8 @@ Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
     embeddings, for the gradients of their weights, which are then the same in every run  embedding.py
     pools and upsampling, for their gradients, which are then the same in every run   windows.py
     the counters of batches of all batch norms, in one kernel                        counters.py
-The norms, GELU and convolutions become operators (operators/) that are differentiable and call gradkern both ways, so
-that no pattern need be found in a backward pass.
+The norms, GELU and convolutions become operators (defined there, by operators.py) that are differentiable and call
+gradkern both ways, so that no pattern need be found in a backward pass.
 
 Stages 2 and 3, inductor_graphs: around those operators, sums of two gradients (stage 2, gradient_sums.py), the sums of
 a norm's gradient that are gradients of biases (stage 2, bias_gradients.py) and copies of running statistics (stage 3,

@@ -20,8 +20,8 @@ from gradkern.dispatch.plan_cache import Slot, plan_cache
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recogniser import Recogniser
 from gradkern.policy import DEFAULT, current
-from gradkern.torch.compile_backend.operators.definition import OpCall, definition
-from gradkern.torch.direct import is_eager
+from gradkern.torch.compile_backend.operators import answer, definition
+from gradkern.torch.direct import OpCall, is_eager
 from gradkern.torch.native.sites import NativeSite, Places
 
 __all__ = ["CallSite"]
@@ -61,7 +61,7 @@ class CallSite:
         arguments = [_filled(each, given) for each in self._arguments]
         if is_eager():
             call = self._ask(*arguments)
-            results = call.answer()
+            results = answer(call)
             if isinstance(call, OpCall):  # one plan answers it
                 self._remember(call, tensors)
         else:  # a dispatch mode is to see the operator

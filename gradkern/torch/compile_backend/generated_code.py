@@ -11,8 +11,7 @@ from functools import cache
 from typing import Any
 
 from gradkern.arrays.torch_guards import tensor_guards
-from gradkern.torch.compile_backend import call_sites
-from gradkern.torch.compile_backend.operators import definition as operators
+from gradkern.torch.compile_backend import call_sites, operators
 
 __all__ = ["write_call_sites"]
 

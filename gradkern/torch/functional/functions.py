@@ -39,10 +39,15 @@ _GELU_GRAD = {
     "none": Direct("BiasGeluGrad_dX", ("dX", "dB")),
     "tanh": Direct("BiasFastGeluGrad_dX", ("dX", "dB")),
 }
-_LAYER_NORM = Direct("LayerNormalization", ("Y", "Mean", "InvStdDev"))
-_RMS_NORM = Direct("SimplifiedLayerNormalization", ("Y", "inv_std_var"))
-_LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"))
-_RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad"))
+_NORMS = {
+    True: Direct("LayerNormalization", ("Y", "Mean", "InvStdDev")),
+    False: Direct("SimplifiedLayerNormalization", ("Y", "inv_std_var")),
+}
+"""By whether they are centred."""
+_NORM_GRADS = {
+    True: Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad")),
+    False: Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad")),
+}
 _INVERTIBLE_GRAD = Direct("InvertibleLayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad"))
 
 
@@ -164,31 +169,31 @@ def layer_norm(
     return _norm("layer_norm", input, normalized_shape, weight, bias, eps, residual, dtype, True)
 
 
-class _LayerNorm(torch.autograd.Function):
+class _Norm(torch.autograd.Function):
+    """Layer norm, or RMSNorm where there is no bias."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if (
-            x.dtype != weight.dtype
-            and bias.dtype == weight.dtype
-            and _is_one_pass(ctx, "LayerNormalization", x, weight)
-        ):
-            y, mean, inv_std = _LAYER_NORM((True,) * 3, (x, weight, bias), _forward_attributes(x, shape, weight, eps))
-        else:
-            y, mean, inv_std = _normalized(x, shape, weight, bias, eps)
-        ctx.save_for_backward(x, weight, bias, mean, inv_std)
+    def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        y, *statistics = _forward(ctx, x, shape, weight, bias, eps)
+        ctx.save_for_backward(x, weight, bias, *statistics)
         ctx.shape, ctx.eps, ctx.attributes = shape, eps, _axis(x, shape)
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight, bias, mean, inv_std = ctx.saved_tensors
+        x, weight, bias, *statistics = ctx.saved_tensors
         of_x, _, of_weight, of_bias, _ = ctx.needs_input_grad
-        needs = of_x, of_weight, of_bias
+        needs, dbias = (of_x, of_weight, of_bias), None
         if torch.is_grad_enabled():
-            y = second_derivatives.norm(x, ctx.shape, weight, bias, ctx.eps, True)
+            if bias is None:
+                y, _ = _root_mean_squared(x, ctx.shape, weight, ctx.eps)
+            else:
+                y = second_derivatives.norm(x, ctx.shape, weight, bias, ctx.eps, True)
             dx, dweight, dbias = differentiable(y, (x, weight, bias), needs, grad)
+        elif bias is not None:
+            dx, dweight, dbias = _NORM_GRADS[True](needs, (grad, x, weight, *statistics), ctx.attributes)
         else:
-            dx, dweight, dbias = _LAYER_NORM_GRAD(needs, (grad, x, weight, mean, inv_std), ctx.attributes)
+            dx, dweight = _NORM_GRADS[False](needs[:2], (grad, x, weight, *statistics), ctx.attributes)
         return dx, None, dweight, dbias, None
 
 
@@ -223,11 +228,10 @@ def _norm(
         total = x + residual
         return _norm(function, total, shape, weight, bias, eps, None, None, centred).to(of_norm), total
     weight = filled(x, shape, 1, x.dtype) if weight is None else weight
+    if centred and bias is None:
+        bias = filled(x, shape, 0, weight.dtype)
     count_call(function, x)
-    if not centred:
-        return _RmsNorm.apply(x, shape, weight, eps)
-    bias = filled(x, shape, 0, weight.dtype) if bias is None else bias
-    return _LayerNorm.apply(x, shape, weight, bias, eps)
+    return _Norm.apply(x, shape, weight, bias, eps)
 
 
 def _beside(x: Tensor, parameter: Tensor | None) -> Tensor | None:
@@ -257,6 +261,24 @@ def _axis(x: Tensor, shape: tuple[int, ...]) -> Any:
     return (("axis", x.dim() - len(shape)),)
 
 
+def _forward(
+    ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor | None, eps: float
+) -> tuple[Tensor, ...]:
+    """The output and the statistics that the gradient takes."""
+    if bias is None:
+        if not _is_one_pass(ctx, "SimplifiedLayerNormalization", x, weight):
+            return _root_mean_squared(x, shape, weight, eps)
+    elif (
+        x.dtype == weight.dtype or bias.dtype != weight.dtype or not _is_one_pass(ctx, "LayerNormalization", x, weight)
+    ):
+        return _normalized(x, shape, weight, bias, eps)
+    attributes: Any = (*_axis(x, shape), ("epsilon", eps))
+    if x.dtype != weight.dtype:
+        attributes = (*attributes, ("Y_type", str(x.dtype).removeprefix("torch.")))
+    given, operator = (x, weight) if bias is None else (x, weight, bias), _NORMS[bias is not None]
+    return operator((True,) * len(operator.outputs), given, attributes)
+
+
 def _is_one_pass(ctx: Any, name: str, x: Tensor, weight: Tensor) -> bool:
     """Whether the registry's operator computes a forward pass: untraced, of a tensor that it takes, and in training, as
     else nothing need be compiled.
@@ -267,11 +289,6 @@ def _is_one_pass(ctx: Any, name: str, x: Tensor, weight: Tensor) -> bool:
     return registered(name, kind, T=x.dtype, G=x.dtype, V=weight.dtype)
 
 
-def _forward_attributes(x: Tensor, shape: tuple[int, ...], weight: Tensor, eps: float) -> Any:
-    attributes = ("axis", x.dim() - len(shape)), ("epsilon", eps)
-    return attributes if x.dtype == weight.dtype else (*attributes, ("Y_type", str(x.dtype).removeprefix("torch.")))
-
-
 def _normalized(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """The output, mean and inverse standard deviation, both of float32 at least."""
     if x.dtype == weight.dtype and (x.is_cuda or x.dtype in (torch.float32, torch.float64)):
@@ -279,6 +296,13 @@ def _normalized(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float)
     wide = _wide(x)
     y, mean, inv_std = torch.native_layer_norm(x.to(wide), shape, weight.to(wide), bias.to(wide), eps)
     return y.to(x.dtype), mean, inv_std
+
+
+def _root_mean_squared(x: Tensor, shape: Any, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    wide = _wide(x)
+    over = tuple(range(x.dim() - len(shape), x.dim()))
+    inv_rms = (x.to(wide).square().mean(over, keepdim=True) + eps).rsqrt()
+    return (x.to(wide) * inv_rms * weight.to(wide)).to(x.dtype), inv_rms
 
 
 @overload
@@ -322,37 +346,6 @@ def rms_norm(
     tensor([[0.8485, 1.1314]])
     """
     return _norm("rms_norm", input, normalized_shape, weight, None, eps, residual, dtype, False)
-
-
-class _RmsNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor, eps: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if _is_one_pass(ctx, "SimplifiedLayerNormalization", x, weight):
-            y, inv_rms = _RMS_NORM((True, True), (x, weight), _forward_attributes(x, shape, weight, eps))
-        else:
-            y, inv_rms = _root_mean_squared(x, shape, weight, eps)
-        ctx.save_for_backward(x, weight, inv_rms)
-        ctx.shape, ctx.eps, ctx.attributes = shape, eps, _axis(x, shape)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight, inv_rms = ctx.saved_tensors
-        of_x, _, of_weight, _ = ctx.needs_input_grad
-        needs = of_x, of_weight
-        if torch.is_grad_enabled():
-            y, _ = _root_mean_squared(x, ctx.shape, weight, ctx.eps)
-            dx, dweight = differentiable(y, (x, weight), needs, grad)
-        else:
-            dx, dweight = _RMS_NORM_GRAD(needs, (grad, x, weight, inv_rms), ctx.attributes)
-        return dx, None, dweight, None
-
-
-def _root_mean_squared(x: Tensor, shape: Any, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    wide = _wide(x)
-    over = tuple(range(x.dim() - len(shape), x.dim()))
-    inv_rms = (x.to(wide).square().mean(over, keepdim=True) + eps).rsqrt()
-    return (x.to(wide) * inv_rms * weight.to(wide)).to(x.dtype), inv_rms
 
 
 def invertible_layer_norm(

@@ -16,18 +16,18 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, ShapeError
 from gradkern.torch.counter import count_call
-from gradkern.torch.direct import Direct, is_eager, needs_pytorch
+from gradkern.torch.direct import Direct, OpCall, is_eager, needs_pytorch
 from gradkern.torch.functional.arguments import require_shape, require_tensor
 from gradkern.torch.functional.convolutions import require_channels
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, is_alpha, require_activation
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
-__all__ = ["group_norm", "group_norm_act", "spelled_out"]
+__all__ = ["backward_pass", "forward_pass", "group_norm", "group_norm_act", "spelled_out"]
 
 Tensor = torch.Tensor
-_FORWARD_PASS = Direct("GroupNormalization", ("Y", "mean", "inv_std"))
-_BACKWARD_PASS = Direct("GroupNormGrad", ("dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"))
+_GROUP_NORM = Direct("GroupNormalization", ("Y", "mean", "inv_std"))
+_GROUP_NORM_GRAD = Direct("GroupNormGrad", ("dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"))
 _MOST_RANK = 5
 
 
@@ -94,7 +94,7 @@ def group_norm_act(
             require_shape("group_norm_act", name, each, (samples, channels), "a number for each channel of each sample")
     tensors = input, weight, bias, sample_scale, sample_shift
     how = num_groups, eps, activation, activation_alpha
-    if not is_eager() or needs_pytorch(*tensors) or not _fits(*tensors, activation, activation_alpha):
+    if not is_eager() or needs_pytorch(*tensors) or not _fits(*tensors, activation_alpha):
         return spelled_out(*tensors, *how).to(input.dtype)
     count_call("group_norm_act", input)
     return _GroupNormAct.apply(*tensors, how)  # pyright: ignore[reportReturnType]
@@ -127,17 +127,53 @@ def _fits(
     bias: Tensor | None,
     sample_scale: Tensor | None,
     sample_shift: Tensor | None,
-    activation: str,
     alpha: float,
 ) -> bool:
     """Whether the operators compute it: on this device, of these types, with this gradient."""
-    if (activation == "leaky_relu" and not is_alpha(alpha)) or x.dim() > _MOST_RANK or not x.numel():
+    if not is_alpha(alpha) or x.dim() > _MOST_RANK or not x.numel():
         return False
     if weight is None or bias is None or weight.dtype != bias.dtype:
         return False
     if any(each is not None and each.dtype != x.dtype for each in (sample_scale, sample_shift)):
         return False
     return registered("GroupNormalization", x.device.type, T=x.dtype, M=weight.dtype)
+
+
+def forward_pass(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    sample_scale: Tensor | None,
+    sample_shift: Tensor | None,
+    num_groups: int,
+    eps: float,
+    activation: str,
+    alpha: float,
+) -> OpCall:
+    attributes = (
+        *(("num_groups", num_groups), ("epsilon", eps)),
+        *(("activation", activation), ("activation_alpha", alpha)),
+    )
+    return OpCall(_GROUP_NORM, (True,) * 3, (x, weight, bias, sample_scale, sample_shift), attributes)
+
+
+def backward_pass(
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    inv_std: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    sample_scale: Tensor | None,
+    sample_shift: Tensor | None,
+    num_groups: int,
+    activation: str,
+    alpha: float,
+    mask: list[bool],
+) -> OpCall:
+    tensors = grad, x, mean, inv_std, weight, bias, sample_scale, sample_shift
+    attributes = ("groups", num_groups), ("activation", activation), ("activation_alpha", alpha)
+    return OpCall(_GROUP_NORM_GRAD, tuple(mask), tensors, attributes)
 
 
 class _GroupNormAct(torch.autograd.Function):
@@ -151,12 +187,7 @@ class _GroupNormAct(torch.autograd.Function):
         sample_shift: Tensor | None,
         how: tuple[Any, ...],
     ) -> Tensor:
-        num_groups, eps, activation, alpha = how
-        y, mean, inv_std = _FORWARD_PASS(
-            (True, True, True),
-            (x, weight, bias, sample_scale, sample_shift),
-            (("num_groups", num_groups), ("epsilon", eps), ("activation", activation), ("activation_alpha", alpha)),
-        )
+        y, mean, inv_std = forward_pass(x, weight, bias, sample_scale, sample_shift, *how).outputs()
         ctx.save_for_backward(x, weight, bias, sample_scale, sample_shift, mean, inv_std)
         ctx.how = how
         return y
@@ -169,5 +200,5 @@ class _GroupNormAct(torch.autograd.Function):
             return *differentiable(spelled_out(*tensors, *ctx.how).to(grad.dtype), tensors, needs, grad), None
         num_groups, _, activation, alpha = ctx.how
         x, *parameters = tensors
-        attributes = ("groups", num_groups), ("activation", activation), ("activation_alpha", alpha)
-        return *_BACKWARD_PASS(needs, (grad, x, mean, inv_std, *parameters), attributes), None
+        call = backward_pass(grad, x, mean, inv_std, *parameters, num_groups, activation, alpha, list(needs))  # pyright: ignore[reportCallIssue]
+        return *call.outputs(), None

@@ -20,13 +20,13 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.errors import ArgumentError, AttributeValueError
 from gradkern.ops.batch_norm import DERIVATIVE_FROM_SIGN
 from gradkern.torch.counter import count_call
-from gradkern.torch.direct import Direct, is_eager, needs_pytorch
+from gradkern.torch.direct import Direct, OpCall, is_eager, needs_pytorch
 from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.functional.convolutions import require_channels, require_values
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
-__all__ = ["ACTIVATIONS", "batch_norm_act", "is_alpha", "require_activation"]
+__all__ = ["ACTIVATIONS", "backward_pass", "batch_norm_act", "forward_pass", "is_alpha", "require_activation"]
 
 Tensor = torch.Tensor
 _FORWARD = "BatchNormalization"
@@ -116,9 +116,7 @@ def _fits(
     alpha: float,
 ) -> bool:
     """Whether the operators compute it: on this device, of these types, with this gradient."""
-    if activation in ("leaky_relu", "elu") and not is_alpha(alpha):
-        return False
-    if weight is None or bias is None or (running_mean is None) != (running_var is None):
+    if not is_alpha(alpha) or weight is None or bias is None or (running_mean is None) != (running_var is None):
         return False
     if residual is not None:
         joined = activation in ("none", *DERIVATIVE_FROM_SIGN)
@@ -132,6 +130,45 @@ def _fits(
     return weight.dtype == bias.dtype and registered(_FORWARD, x.device.type, **types) and x.numel() > 0
 
 
+def forward_pass(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    residual: Tensor | None,
+    momentum: float,
+    eps: float,
+    activation: str,
+    alpha: float,
+) -> OpCall:
+    """Y, running mean and variance, and the statistics of the batch that the backward pass takes."""
+    tensors = x, weight, bias, running_mean, running_var, residual
+    attributes = (
+        *(("epsilon", eps), ("momentum", 1.0 - momentum), ("unbiased", 1)),
+        *(("activation", activation), ("activation_alpha", alpha)),
+    )
+    return OpCall(_FORWARD_PASS, (True,) * 5, tensors, attributes)
+
+
+def backward_pass(
+    grad: Tensor,
+    grad_2: Tensor | None,
+    x: Tensor,
+    y: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    mean: Tensor,
+    inv_std: Tensor,
+    activation: str,
+    alpha: float,
+    mask: list[bool],
+) -> OpCall:
+    """The gradients of x, weight, bias and residual that the mask asks for."""
+    tensors = grad, x, weight, mean, inv_std, bias, y, grad_2
+    return OpCall(_BACKWARD_PASS, tuple(mask), tensors, (("activation", activation), ("activation_alpha", alpha)))
+
+
 class _BatchNormAct(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -139,15 +176,12 @@ class _BatchNormAct(torch.autograd.Function):
     ) -> Tensor:
         running_mean, running_var, momentum, eps, activation, alpha = rest
         tracked = running_mean is not None
-        y, _, _, mean, inv_std = _FORWARD_PASS(
-            (True, tracked, tracked, True, True),
-            (x, weight, bias, running_mean, running_var, residual),
-            (
-                *(("epsilon", eps), ("momentum", 1 - momentum), ("unbiased", 1)),
-                *(("activation", activation), ("activation_alpha", alpha)),
-            ),
-            {"running_mean": running_mean, "running_var": running_var} if tracked else None,
-        )
+        call = forward_pass(x, weight, bias, running_mean, running_var, residual, momentum, eps, activation, alpha)
+        if tracked:
+            call = call._replace(out={"running_mean": running_mean, "running_var": running_var})
+        else:
+            call = call._replace(needs=(True, False, False, True, True))
+        y, _, _, mean, inv_std = call.outputs()
         # the output where a residual is in it, else what the input of the norm says: it is read anyway
         masked = y if activation in DERIVATIVE_FROM_SIGN and residual is not None else None
         ctx.save_for_backward(x, weight, bias, mean, inv_std, masked, residual)
@@ -169,7 +203,6 @@ class _BatchNormAct(torch.autograd.Function):
         if True not in needs:
             return None, None, None, dz, None
         shift = None if activation == "none" or masked is not None else bias
-        inputs = (grad, x, weight, mean, inv_std, shift, masked)
-        attributes = ("activation", activation), ("activation_alpha", alpha)
-        dx, dweight, dbias, found = _BACKWARD_PASS(needs, inputs, attributes)
+        call = backward_pass(grad, None, x, masked, weight, shift, mean, inv_std, activation, alpha, list(needs))
+        dx, dweight, dbias, found = call.outputs()
         return dx, dweight, dbias, found if dz is None else dz, None

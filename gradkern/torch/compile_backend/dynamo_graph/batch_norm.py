@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -22,12 +23,58 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import (
     value,
 )
 from gradkern.torch.compile_backend.dynamo_graph.proof import Proof
-from gradkern.torch.compile_backend.operators.batch_norm import FORWARD
-from gradkern.torch.compile_backend.operators.definition import unregistered
-from gradkern.torch.functional.norm_activation import ACTIVATIONS, is_alpha
+from gradkern.torch.compile_backend.operators import define, differentiable, unregistered
+from gradkern.torch.direct import OpCall
+from gradkern.torch.functional.norm_activation import ACTIVATIONS, backward_pass, forward_pass, is_alpha
 from gradkern.torch.operators import new_like
 
-__all__ = ["activation_of", "fuse"]
+__all__ = ["BACKWARD", "FORWARD", "IN_PLACE", "activation_of", "fuse"]
+
+Tensor = torch.Tensor
+
+_STATISTICS = ("running_mean", "running_var")
+
+
+@wraps(forward_pass)
+def _forward_in_place(*arguments: Any) -> OpCall:
+    """The same, but the running statistics are written where they are."""
+    out = dict(zip(_STATISTICS, arguments[3:5], strict=True))
+    return forward_pass(*arguments)._replace(out=out, results=(0, 3, 4))
+
+
+FORWARD = define("batch_norm_act", forward_pass, ("y", *_STATISTICS, "mean", "inv_std"))
+IN_PLACE = define("batch_norm_act_", _forward_in_place, ("y", "mean", "inv_std"), writes=_STATISTICS)
+BACKWARD = define("batch_norm_act_backward", backward_pass, ("dx", "dweight", "dbias", "dresidual"))
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, weight, bias, _, _, residual, *_, activation, alpha = inputs
+    y, *statistics = output
+    ctx.activation, ctx.alpha, ctx.residual = activation, alpha, residual is not None
+    # The mask of ReLU and leaky ReLU is computed again from x, but where a residual was added that nobody keeps.
+    kept = (
+        (y, None)
+        if activation in DERIVATIVE_FROM_SIGN and ctx.residual
+        else (None, None if activation == "none" else bias)
+    )
+    ctx.save_for_backward(x, weight, *kept, *statistics[2:])
+    ctx.mark_non_differentiable(*statistics)  # else running_mean requires grad in the second step
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    needs = ctx.needs_input_grad
+    if grad is None:
+        return (None,) * len(needs)
+    x, weight, y, bias, mean, inv_std = ctx.saved_tensors
+    passed_on = ctx.residual and ctx.activation == "none"  # the residual's gradient is this one
+    mask = [*needs[:3], needs[5] and not passed_on]
+    found = BACKWARD(grad, None, x, y, weight, bias, mean, inv_std, ctx.activation, ctx.alpha, mask)
+    dx, dweight, dbias, dz = [each if wanted else None for each, wanted in zip(found, mask, strict=True)]
+    return dx, dweight, dbias, None, None, grad if passed_on and needs[5] else dz, None, None, None, None
+
+
+differentiable(FORWARD, _differentiate, _setup)
 
 
 class _Chain(NamedTuple):

@@ -1,7 +1,8 @@
 """Stage 1: functional.cross_entropy of labels, and a conversion to float32 before it, as one operator each way.
 
 transformers' losses convert all logits to float32, shift and flatten them: the operator reads those of 16 bits, shifted
-and flattened as they are. Probabilities are left to Inductor.
+and flattened as they are. It saves them so, too, and computes the gradient from them in one pass. Probabilities are
+left to Inductor, and so are weights of classes that have a gradient.
 """
 
 from __future__ import annotations
@@ -15,11 +16,54 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, called, calls, only_user, value
-from gradkern.torch.compile_backend.operators.cross_entropy import CROSS_ENTROPY
-from gradkern.torch.compile_backend.operators.definition import unregistered
+from gradkern.torch.compile_backend.operators import define, gradient, unregistered
+from gradkern.torch.direct import Attributes, Direct, OpCall
 from gradkern.torch.operators import has_rows, new_like
 
-__all__ = ["fuse"]
+__all__ = ["BACKWARD", "CROSS_ENTROPY", "fuse"]
+
+Tensor = torch.Tensor
+
+_LOSS = Direct("CrossEntropy", ("loss", "dX"))
+
+
+def _attributes(reduction: str, ignore_index: int, label_smoothing: float) -> Attributes:
+    return (
+        ("reduction", reduction),
+        ("ignore_index", ignore_index),
+        ("label_smoothing", label_smoothing),
+        ("empty", "nan"),
+    )
+
+
+def _operands(x: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor | None, ...]:
+    return x, target.contiguous(), None if weight is None else weight.contiguous()
+
+
+def _forward(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int, label_smoothing: float
+) -> OpCall:
+    attributes = _attributes(reduction, ignore_index, label_smoothing)
+    return OpCall(_LOSS, (True, False), _operands(x, target, weight), attributes, results=(0,))
+
+
+def _backward(
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+) -> OpCall:
+    tensors = *_operands(x, target, weight), None, grad.contiguous()
+    attributes = _attributes(reduction, ignore_index, label_smoothing)
+    return OpCall(_LOSS, (False, True), tensors, attributes, results=(1,))
+
+
+CROSS_ENTROPY = define("cross_entropy", _forward, ("loss",), rows=True)
+BACKWARD = gradient(CROSS_ENTROPY, _backward, ("x",))
+
 
 _NAME = "cross_entropy"
 _NARROW = torch.float16, torch.bfloat16

@@ -1,4 +1,7 @@
-"""Stage 1: F.embedding, for its gradient. Inductor would add with atomics, in another order each run."""
+"""Stage 1: F.embedding, for its gradient. Inductor would add with atomics, in another order each run.
+
+The forward pass stays PyTorch's, which Inductor fuses with what reads it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
-from gradkern.torch.compile_backend.operators.definition import unregistered
-from gradkern.torch.compile_backend.operators.embedding import EMBEDDING
+from gradkern.torch.compile_backend.dynamo_graph.windows import with_gradient
+from gradkern.torch.compile_backend.operators import unregistered
 
 __all__ = ["fuse"]
 
@@ -31,14 +34,15 @@ def _site(node: fx.Node) -> Site:
     reason = _reason(indices, weight, y)
     if not reason and (call["max_norm"] is not None or call["scale_grad_by_freq"] or call["sparse"]):
         reason = "max_norm, scale_grad_by_freq and sparse are PyTorch's"
-    if reason or weight is None or indices is None:
+    if reason or weight is None or y is None:
         return Site(_NAME, node, y, reason=reason)
-    padding = -1 if call["padding_idx"] is None else call["padding_idx"] % weight.shape[0]
+    place = call["padding_idx"]
+    padding = () if place is None else (("padding_idx", place if place >= 0 else int(place + weight.shape[0])),)
 
     def make(graph: fx.Graph) -> Sequence[fx.Node]:
-        return [graph.call_function(EMBEDDING, (call["weight"], call["input"], padding))]
+        return [with_gradient(graph, node, call["weight"], call["input"], "GatherGrad", repr(padding))]
 
-    return Site(_NAME, node, y, nodes=(node,), make=make, results={node: EMBEDDING(weight, indices, padding)})
+    return Site(_NAME, node, y, nodes=(node,), make=make, results={node: y})
 
 
 def _reason(indices: torch.Tensor | None, weight: torch.Tensor | None, y: torch.Tensor | None) -> str:

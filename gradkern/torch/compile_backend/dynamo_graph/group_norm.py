@@ -26,11 +26,17 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import (
     value,
 )
 from gradkern.torch.compile_backend.dynamo_graph.instance_norm import CONVS
-from gradkern.torch.compile_backend.operators.definition import unregistered
-from gradkern.torch.compile_backend.operators.group_norm import GROUP_NORM
+from gradkern.torch.compile_backend.operators import define, gradient, unregistered
+from gradkern.torch.functional.group_norms import backward_pass, forward_pass
 from gradkern.torch.operators import new_like
 
-__all__ = ["fuse"]
+__all__ = ["GROUP_NORM", "fuse"]
+
+Tensor = torch.Tensor
+
+GROUP_NORM = define("group_norm_act", forward_pass, ("y", "mean", "inv_std"))
+gradient(GROUP_NORM, backward_pass, ("x", "weight", "bias", "sample_scale", "sample_shift"))
+
 
 _NAME = "group_norm"
 _MOST_RANK = 5

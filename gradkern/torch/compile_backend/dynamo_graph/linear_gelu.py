@@ -1,26 +1,91 @@
 """Stage 1: a linear layer and F.gelu behind it, as a product without bias and one operator for the rest.
 
-GELU may be spelled out (gelus.py), and the linear layer may be transformers' Conv1D. The operator's backward pass
-reads the gradient once for both the gradient of the product and of the bias.
+GELU may be spelled out, as transformers' GPT-2 does, and the linear layer may be transformers' Conv1D. The operator's
+backward pass reads the gradient once for both the gradient of the product and of the bias. What no pass takes stays as
+the model wrote it, with its roundings. An operator rounds once, at the end; of 16 bits, a GELU in other words rounds
+after every call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
+from torch.fx.passes.utils.matcher_utils import SubgraphMatcher  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
-from gradkern.torch.compile_backend.dynamo_graph.gelus import Gelu, gelus
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, only_user, value
-from gradkern.torch.compile_backend.operators.bias_gelu import BIAS_GELU
-from gradkern.torch.compile_backend.operators.definition import unregistered
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, value
+from gradkern.torch.compile_backend.operators import define, gradient, unregistered
+from gradkern.torch.direct import Direct, OpCall
 from gradkern.torch.operators import new_like
 
-__all__ = ["fuse"]
+__all__ = ["BACKWARD", "BIAS_GELU", "Gelu", "fuse", "gelus"]
+
+Tensor = torch.Tensor
+
+_GELU = {"none": Direct("BiasGelu", ("C",)), "tanh": Direct("BiasFastGelu", ("C",))}
+_GELU_GRAD = {
+    "none": Direct("BiasGeluGrad_dX", ("dX", "dB")),
+    "tanh": Direct("BiasFastGeluGrad_dX", ("dX", "dB")),
+}
+
+
+def _forward(x: Tensor, bias: Tensor, approximate: str) -> OpCall:
+    return OpCall(_GELU[approximate], (True,), (x, bias))
+
+
+def _backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> OpCall:
+    return OpCall(_GELU_GRAD[approximate], tuple(mask), (grad, x, bias))
+
+
+BIAS_GELU = define("bias_gelu", _forward, ("y",), rows=True)
+BACKWARD = gradient(BIAS_GELU, _backward, ("x", "bias"))
+
+
+class Gelu(NamedTuple):
+    """The calls, whose results nothing else uses but the last one's, what GELU is computed of, and F.gelu's option."""
+
+    nodes: tuple[fx.Node, ...]
+    x: Any
+    approximate: str
+
+
+def _new_gelu(x: Any) -> Any:
+    """NewGELUActivation of transformers 5."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+def _fast_gelu(x: Any) -> Any:
+    """FastGELUActivation of transformers 5."""
+    return 0.5 * x * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x)))
+
+
+def _python_gelu(x: Any) -> Any:
+    """GELUActivation(use_gelu_python=True) of transformers 5."""
+    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+
+
+def _matcher(function: Callable[..., Any]) -> SubgraphMatcher:
+    return SubgraphMatcher(fx.symbolic_trace(function).graph)
+
+
+_SPELLED = [(_matcher(_new_gelu), "tanh"), (_matcher(_fast_gelu), "tanh"), (_matcher(_python_gelu), "none")]
+
+
+def gelus(graph: fx.Graph) -> Iterator[Gelu]:
+    for node in calls(graph, functional.gelu):
+        call = arguments(node, "input", approximate="none")
+        yield Gelu((node,), call["input"], call["approximate"])
+    for matcher, approximate in _SPELLED:
+        inner = [each for each in matcher.pattern.nodes if each.op not in ("placeholder", "output")]
+        x = next(each for each in matcher.pattern.nodes if each.op == "placeholder")
+        for found in matcher.match(graph):
+            yield Gelu(tuple(sorted(found.nodes_map[each] for each in inner)), found.nodes_map[x], approximate)
+
 
 _NAME = "linear + gelu"
 

@@ -1,14 +1,17 @@
 """Stage 1: pools and upsampling, for their gradients. Inductor would add with atomics, or call PyTorch's slow kernels.
 
 A call is run without data, to see what aten's backward operator would be given. The translations that `enable` has say
-what that is in the registry's words.
+what that is in the registry's words. Max pools have an operator of their own, with indices of a byte each; all others
+stay PyTorch's, under an operator for the sake of its gradient, as embeddings do.
 """
 
 from __future__ import annotations
 
 import operator
+from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -21,10 +24,76 @@ from gradkern.torch.aten import TRANSLATIONS
 from gradkern.torch.aten.request import AtenRequest
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
-from gradkern.torch.compile_backend.operators.definition import unregistered
-from gradkern.torch.compile_backend.operators.windows import MAX_POOL, WITH_GRADIENT
+from gradkern.torch.compile_backend.operators import Size, define, gradient, unregistered
+from gradkern.torch.direct import Attributes, Direct, OpCall
+from gradkern.torch.operators import new_like
 
-__all__ = ["fuse"]
+__all__ = ["MAX_POOL", "MAX_POOL_BACKWARD", "fuse", "leave_forward_passes", "with_gradient"]
+
+Tensor = torch.Tensor
+
+_MAX_POOL = Direct("MaxPool", ("Y", "Indices"))
+_GRADIENTS = {
+    name: Direct(name, ("dX",))
+    for name in ("MaxPoolGrad", "AveragePoolGrad", "AdaptiveAveragePoolGrad", "ResizeGrad", "GatherGrad")
+}
+
+
+@cache
+def _attributes(text: str) -> Attributes:
+    """Those that a schema of PyTorch's has no one type for."""
+    return tuple(literal_eval(text))
+
+
+def _max_pool(x: Tensor, attributes: str) -> OpCall:
+    return OpCall(_MAX_POOL, (True, True), (x,), (*_attributes(attributes), ("indices_type", "uint8")))
+
+
+def _max_pool_backward(grad: Tensor, indices: Tensor, size: list[Size], attributes: str) -> OpCall:
+    return _backward(grad, indices, size, "MaxPoolGrad", attributes)
+
+
+def _copy(output: Tensor, x: Tensor, indices: Tensor | None, operator: str, attributes: str) -> Tensor:
+    return new_like(output).copy_(output)
+
+
+def _fake_copy(output: Tensor, *_: Any) -> Tensor:
+    return new_like(output)
+
+
+def _backward(grad: Tensor, indices: Tensor | None, size: list[Size], operator: str, attributes: str) -> OpCall:
+    tensors = (grad,) if indices is None else (grad, indices)
+    of_size = "input_size", tuple(size[2:])
+    if operator == "GatherGrad":
+        tensors, of_size = (None, indices, grad), ("shape", tuple(size))
+    return OpCall(_GRADIENTS[operator], (True,), tensors, (*_attributes(attributes), of_size))
+
+
+MAX_POOL = define("max_pool", _max_pool, ("y", "indices"))
+MAX_POOL_BACKWARD = gradient(MAX_POOL, _max_pool_backward, ("x",), computed={"size": lambda x, *_: list(x.shape)})
+WITH_GRADIENT = define("with_gradient", _copy, ("y",), _fake_copy)
+gradient(
+    WITH_GRADIENT,
+    _backward,
+    ("x",),
+    computed={"size": lambda output, x, *_: list(x.shape)},
+    twin=WITH_GRADIENT,
+)
+
+
+def with_gradient(graph: fx.Graph, node: fx.Node, x: Any, indices: Any, operator: str, attributes: str) -> fx.Node:
+    """The call again, of a constant, with this operator for the gradient of x."""
+    constant = graph.call_method("detach", (x,))
+    made = graph.node_copy(node, lambda each: constant if each is x else each)
+    return graph.call_function(WITH_GRADIENT, (made, x, indices, operator, attributes))
+
+
+def leave_forward_passes(graph: fx.Graph) -> None:
+    """Stage 2: once autograd has found their gradients, the outputs are PyTorch's again."""
+    for node in graph.find_nodes(op="call_function", target=WITH_GRADIENT):
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
+
 
 _FUNCTIONS = {
     getattr(module, f"{name}{rank}d"): name
@@ -65,9 +134,7 @@ def _site(node: fx.Node, name: str) -> Site:
     def make(graph: fx.Graph) -> Sequence[fx.Node]:
         if with_indices:
             return [graph.call_function(operator.getitem, (graph.call_function(MAX_POOL, (of_x, attributes)), 0))]
-        constant = graph.call_method("detach", (of_x,))
-        made = graph.node_copy(node, lambda each: constant if each is of_x else each)
-        return [graph.call_function(WITH_GRADIENT, (made, of_x, request.op, attributes))]
+        return [with_gradient(graph, node, of_x, None, request.op, attributes)]
 
     result = y if reason or not with_indices else MAX_POOL(x, attributes)[0]
     return Site(

@@ -12,9 +12,8 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.compile_backend.dynamo_graph.depthwise_conv import CONV_WEIGHT_GRADIENT, of_each_axis
 from gradkern.torch.compile_backend.gates import Gates
-from gradkern.torch.compile_backend.operators.conv_weight_gradient import CONV_WEIGHT_GRADIENT
-from gradkern.torch.compile_backend.operators.depthwise_conv import of_each_axis
 from gradkern.torch.operators import new_like
 
 __all__ = ["take"]

@@ -13,8 +13,8 @@ import operator
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.compile_backend.dynamo_graph.batch_norm import BACKWARD
 from gradkern.torch.compile_backend.dynamo_graph.graph import same_kind
-from gradkern.torch.compile_backend.operators.batch_norm import BACKWARD
 
 __all__ = ["fold"]
 

@@ -9,16 +9,36 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators import batch_norm, bias_gelu, instance_norm
-from gradkern.torch.compile_backend.operators.held import HELD, copies_like
+from gradkern.torch.compile_backend.dynamo_graph import batch_norm, instance_norm, linear_gelu
+from gradkern.torch.compile_backend.operators import define
+from gradkern.torch.operators import new_like
 
-__all__ = ["hold"]
+__all__ = ["HELD", "copies_like", "hold"]
 
-_NOT_SAVED = {bias_gelu.BACKWARD: (2,), batch_norm.BACKWARD: (5,), instance_norm.BACKWARD: (2, 3)}
+Tensor = torch.Tensor
+
+
+def copies_like(tensors: list[Tensor]) -> list[Tensor]:
+    """Where the copies of these tensors are written."""
+    return [new_like(each) for each in tensors]
+
+
+def _copies(tensors: list[Tensor]) -> list[Tensor]:
+    """In one launch of PyTorch's."""
+    made = copies_like(tensors)
+    torch._foreach_copy_(made, tensors)  # pyright: ignore[reportPrivateImportUsage]
+    return made
+
+
+HELD = define("held", _copies, "Tensor[]", copies_like)
+
+
+_NOT_SAVED = {linear_gelu.BACKWARD: (2,), batch_norm.BACKWARD: (5,), instance_norm.BACKWARD: (2, 3)}
 """By the backward operator, the places of parameters that eager's backward pass does not read."""
-_READERS = {*_NOT_SAVED, bias_gelu.BIAS_GELU, batch_norm.FORWARD, instance_norm.INSTANCE_NORM}
+_READERS = {*_NOT_SAVED, linear_gelu.BIAS_GELU, batch_norm.FORWARD, instance_norm.INSTANCE_NORM}
 
 
 def hold(graph: fx.Graph) -> None:

@@ -7,7 +7,7 @@ import operator
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.operators.batch_norm import FORWARD, IN_PLACE
+from gradkern.torch.compile_backend.dynamo_graph.batch_norm import FORWARD, IN_PLACE
 
 __all__ = ["replace"]
 

@@ -17,6 +17,8 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._inductor import config, custom_graph_pass  # pyright: ignore[reportMissingImports]
 from torch._inductor.custom_graph_pass import CustomGraphPass  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.compile_backend import operators
+from gradkern.torch.compile_backend.dynamo_graph import windows
 from gradkern.torch.compile_backend.gates import Gates
 from gradkern.torch.compile_backend.inductor_graphs import (
     bias_gradients,
@@ -27,8 +29,6 @@ from gradkern.torch.compile_backend.inductor_graphs import (
     layouts,
     tables,
 )
-from gradkern.torch.compile_backend.operators import definition as operators
-from gradkern.torch.compile_backend.operators import windows
 from gradkern.version import __version__
 
 __all__ = ["config_with_passes"]
