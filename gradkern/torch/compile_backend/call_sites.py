@@ -75,8 +75,8 @@ class CallSite:
     def _remember(self, call: OpCall, tensors: Tensors) -> None:
         """Recognise the next call like this one."""
         found = call.shortcut()
-        if found is None:
-            return
+        if found is None or not {id(each) for each in call.tensors if each is not None} <= set(map(id, tensors)):
+            return  # or it reads a copy
         slot, kind = found[0], cast(TensorKind, found[1])  # of tensors, as guards are of them
         guard, plan = guard_of(tensors), slot.entry
         if guard is not None and plan is not None:
