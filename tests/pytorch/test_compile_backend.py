@@ -459,6 +459,26 @@ def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.
     assert all(each.stride()[-1] == 1 and each.is_contiguous() for each in seen)
 
 
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+def test_a_view_may_be_between_an_addition_and_the_norm_of_its_rows(kind: Any) -> None:
+    """As between Swin's windows and its tokens: of the view alone, or with others that read it."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.turned = kind(6), kind(6), kind(4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            tokens = (x + x.sin()).reshape(2, 20, 6)
+            tokens = tokens + self.first(tokens)
+            y = self.second(tokens.view(2, 4, 5, 6))
+            return y * 2 + tokens.view(y.shape) + self.turned((x + 1).mT.reshape(2, 30, 4)).mean()
+
+    found, left = check(Net(), images(2, 4, 5, 6), images(2, 4, 5, 6) + 1)
+    assert found == {f"add + {'layer_norm' if kind is nn.LayerNorm else 'rms_norm'}": 2}
+    assert not left
+
+
 def test_the_operators_keep_pytorchs_rules_also_of_inputs_with_gaps() -> None:
     """Such as a half of an image's channels that lie innermost, and tokens that were an image: results lie where
     Inductor is told that they do.
@@ -486,7 +506,10 @@ def test_the_operators_keep_pytorchs_rules_also_of_inputs_with_gaps() -> None:
             group_norm_operators.GROUP_NORM,
             (half, of_channels, of_channels, torch.rand(2, 4), torch.rand(2, 4), 2, 1e-5, "silu", 0.0),
         ),
-        (cross_entropy_operators.CROSS_ENTROPY, (tokens[:, 0], torch.tensor([1, 3]), None, "mean", -100, 0.1)),
+        (
+            cross_entropy_operators.CROSS_ENTROPY,
+            (tokens[:, 0].detach().requires_grad_(), torch.tensor([1, 3]), None, "mean", -100, 0.1),
+        ),
         (torch.ops.gradkern.BiasGelu, (tokens.detach(), of_width)),
     ]
     for operator, arguments in calls:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -128,14 +129,29 @@ differentiable(RMS_NORM, _differentiate, _setup)
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be; norms of sums that cannot be are reported."""
     for norm in norms(graph):
+        view = norm.x if _is_view(norm.x) else None
+        if view is not None:
+            norm = replace(norm, x=view.args[0])
         if isinstance(norm.x, fx.Node) and norm.x._erased:
             reason = "the sum is already computed with another norm of it"
             fusion.left(f"add + {norm.kind}", norm.end, value(norm.end), reason)
         elif called(norm.x) in ("add", "add_"):
-            fusion.take(_site(norm))
+            fusion.take(_site(norm, view))
 
 
-def _site(norm: Norm) -> Site:
+def _is_view(node: Any) -> bool:
+    """Whether it is a sum whose rows stay rows in another shape, as Swin's windows and tokens are: nothing moves."""
+    if not isinstance(node, fx.Node) or node.op != "call_method" or node.target not in ("view", "reshape", "flatten"):
+        return False
+    if node.all_input_nodes != [node.args[0]]:  # a size is computed, perhaps later than the sum
+        return False
+    x, y = value(node.args[0]), value(node)
+    rows = x is not None and y is not None and x.dim() and y.dim() and x.shape[-1] == y.shape[-1]
+    whole = all(each is not None and memory_format(each) is torch.contiguous_format for each in (x, y))
+    return bool(rows) and whole and called(node.args[0]) in ("add", "add_")  # pyright: ignore[reportArgumentType]
+
+
+def _site(norm: Norm, view: fx.Node | None) -> Site:
     addition, total = norm.x, value(norm.x)
     name, terms = f"add + {norm.kind}", _terms(norm.x)
     dtype = _output_type(norm)
@@ -149,16 +165,20 @@ def _site(norm: Norm) -> Site:
         parameters = (weight, norm.bias) if norm.kind == "layer_norm" else (weight,)
         target = LAYER_NORM if norm.kind == "layer_norm" else RMS_NORM
         made = graph.call_function(target, (*terms, *parameters, norm.eps, type_name(dtype)))
-        return [graph.call_function(operator.getitem, (made, place)) for place in (0, 1)]
+        y, found = (graph.call_function(operator.getitem, (made, place)) for place in (0, 1))
+        return [y if view is None else graph.call_method(str(view.target), (y, *view.args[1:]), view.kwargs), found]
 
+    # a view that others see stays, and the sum comes before it
+    stays = view is not None and not view.users.keys() <= set(norm.nodes)
+    nodes = (addition, *norm.nodes) if view is None or stays else (addition, view, *norm.nodes)
     return Site(
         name,
         norm.end,
         total,
-        nodes=(addition, *norm.nodes),
+        nodes=nodes,
         make=make,
-        results={norm.end: like, addition: like},
-        place=_place(norm),
+        results={norm.end: like if view is None else new_like(view.meta["example_value"]), addition: like},
+        place=addition if stays else _place(norm, nodes),
         reads=(addition, *terms, norm.weight, norm.bias),
         saves=(addition, norm.weight),
         doubt=_doubt(norm),
@@ -216,9 +236,9 @@ def _read_as(node: fx.Node) -> set[torch.dtype]:
     return found
 
 
-def _place(norm: Norm) -> fx.Node:
+def _place(norm: Norm, nodes: tuple[fx.Node, ...]) -> fx.Node:
     """The norm's last call, since its weight may be computed before that, unless others use the sum earlier."""
-    earlier = [each for each in norm.x.users if each not in norm.nodes and each < norm.end]
+    earlier = [each for each in norm.x.users if each not in nodes and each < norm.end]
     return norm.x if earlier else norm.end
 
 
