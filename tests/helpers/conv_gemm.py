@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
@@ -213,9 +212,6 @@ def defined(memory: list[Guarded], dtype: str) -> Callable[[Im2colStep, tuple[in
         if step.config.kernel == "gather":
             for tensor_at, matrix_at, inside in _gathered(values):
                 at(second + matrix_at, dtype)[...] = at(first + tensor_at, dtype) if inside else 0
-        elif step.config.kernel == "scatter":
-            for tensor_at, matrix_at, inside in _scattered(values):
-                at(first + tensor_at, dtype)[...] = at(second + matrix_at, dtype) if inside else 0
         elif step.config.kernel == "col2im":
             for tensor_at, places in _met(values):
                 total = sum((float(at(second + each, step.config.word)[0]) for each in places), 0.0)
@@ -246,25 +242,6 @@ def _gathered(values: list[int]) -> Iterator[tuple[int, int, bool]]:
             yield image * image_step + c * channel_step + away, to, inside
 
 
-def _scattered(values: list[int]) -> Iterator[tuple[int, int, bool]]:
-    images, channels, group_channels, count, _, size1, size2, image_step, channel_step, *values = values
-    strides, values = values[:3], values[3:]
-    axes = list(zip(*(values[3 * kind : 3 * kind + 3] for kind in range(5)), strict=True))
-    (_, slots1, slots2), (grid1, grid2, matrix_image, matrix_position, group, channel, slot) = values[9:12], values[15:]
-    for image, p, c in np.ndindex(images, count, channels):
-        x = (p // (size1 * size2), p // size2 % size1, p % size2)
-        (q0, s0), (q1, s1), (q2, s2) = (
-            ((each + before) // step, (each + before) % step - low)
-            for each, (step, before, low, *_) in zip(x, axes, strict=True)
-        )
-        live = all(
-            live >> (s + low) & 1 and 0 <= s < n for s, (_, _, low, n, live) in zip((s0, s1, s2), axes, strict=True)
-        )
-        source = image * matrix_image + ((q0 * grid1 + q1) * grid2 + q2) * matrix_position
-        source += c // group_channels * group + c % group_channels * channel + ((s0 * slots1 + s1) * slots2 + s2) * slot
-        yield image * image_step + c * channel_step + sum(a * b for a, b in zip(x, strides, strict=True)), source, live
-
-
 def _met(values: list[int]) -> Iterator[tuple[int, list[int]]]:
     images, channels, group_channels, count, _, size1, size2, image_step, channel_step, *values = values
     strides, steps, begins, dilations, taps, _, _, grid = (values[3 * kind : 3 * kind + 3] for kind in range(8))
@@ -283,17 +260,13 @@ def _met(values: list[int]) -> Iterator[tuple[int, list[int]]]:
 
 
 def _packed(values: list[int], item: int) -> Iterator[tuple[int, int]]:
-    total, channels, filters, *values = values
-    phases, (filter_step, channel_step), phase_steps = values[:3], values[3:5], values[5:8]
-    taps, tap_steps, (group, filter_, phase, tap) = values[8:11], values[11:14], values[14:]
-    for m in range(total // (prod(phases) * channels)):
-        for h, device in enumerate(np.ndindex(*phases)):
-            for c in range(channels):
-                for t, inside in enumerate(np.ndindex(*taps)):
-                    source = m * filter_step + c * channel_step
-                    source += sum(a * b for a, b in zip(device, phase_steps, strict=True))
-                    source += sum(a * b for a, b in zip(inside, tap_steps, strict=True))
-                    yield source, m // filters * group + m % filters * filter_ + h * phase + t * tap + c * item
+    total, channels, filters, filter_step, channel_step, *values = values
+    taps, tap_steps, (group, filter_, tap) = values[:3], values[3:6], values[6:]
+    for m in range(total // channels):
+        for c in range(channels):
+            for t, inside in enumerate(np.ndindex(*taps)):
+                source = m * filter_step + c * channel_step + sum(a * b for a, b in zip(inside, tap_steps, strict=True))
+                yield source, m // filters * group + m % filters * filter_ + t * tap + c * item
 
 
 def _add(step: Im2colStep, at: Callable[[int, str], Any], first: int, second: int, values: list[int]) -> None:

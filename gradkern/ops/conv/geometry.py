@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,12 @@ class Geometry:
         single = set(self.kernel) | set(self.strides) == {1}
         return single and self.spatial == self.out and not any(self.pads_begin)
 
+    @property
+    def taps_overlap(self) -> bool:
+        """Whether an element of dX may be a sum over several taps."""
+        axes = zip(self.kernel, self.strides, self.dilations, strict=True)
+        return any(size > stride // gcd(stride, dilation) for size, stride, dilation in axes)
+
     def weight_window(self) -> Window:
         """X through the grid of dY: im2col column (c, k) at o holds X[c, o*strides + k*dilations - pads_begin]."""
         offsets = (
@@ -108,10 +114,6 @@ class Geometry:
             for size, dilation, begin in zip(self.kernel, self.dilations, self.pads_begin, strict=True)
         )
         return Window.over(self.spatial, self.out, self.strides, tuple(offsets))
-
-    def upstream_window(self) -> Window:
-        """dY through its own grid: one tap, offset 0."""
-        return Window.over(self.out, self.out, (1,) * self.rank, ((0,),) * self.rank)
 
     def data_parts(self) -> list[DataPart]:
         """Parts of dX whose input positions use the same taps. Together they cover dX once."""
@@ -140,10 +142,6 @@ class Window:
     @property
     def taps(self) -> int:
         return prod(len(offsets) for offsets in self.offsets)
-
-    @property
-    def positions(self) -> int:
-        return prod(self.grid)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,9 +16,8 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.ops.conv.cuda.gemm.data_col2im import data_col2im
-from gradkern.ops.conv.cuda.gemm.data_im2col import data_im2col, data_pointwise
-from gradkern.ops.conv.cuda.gemm.forward import forward_im2col, forward_pointwise
 from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep, launch
+from gradkern.ops.conv.cuda.gemm.outputs import output_im2col, output_pointwise
 from gradkern.ops.conv.cuda.gemm.program import ALIGNED, GemmProblem, GemmProgram
 from gradkern.ops.conv.cuda.gemm.weights import weight_im2col, weight_pointwise
 from gradkern.ops.conv.cuda.problem import Problem
@@ -55,7 +54,8 @@ class GemmAlgorithm:
 
     kind          pointwise: the arrays as they are; columns: im2col; taps: col2im (dX only)
     slice_bytes   of im2col's columns, or of the products that col2im adds up, at a time
-    by_image      a matrix for each image, so that nothing in NCHW is copied for the sake of one long matrix
+    by_image      dW's columns and dX's taps: a matrix for each image, so that nothing in NCHW is copied for the sake of
+                  one long matrix
     shares        pointwise dW: how many sums are kept apart until the end (split-K)
     tf32          float32 is multiplied in TF32
     """
@@ -188,14 +188,14 @@ def _data_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
     geometry = problem.geometry
     if geometry.pointwise:
         yield GemmAlgorithm()
-        if problem.dY.endless and problem.X.endless:
-            return  # columns would be copies
-    yield GemmAlgorithm("columns", SLICE)
-    if not geometry.pointwise:
-        if problem.dY.channel != 1 and geometry.images > 1:
-            yield GemmAlgorithm("columns", SLICE, by_image=True)
-        yield GemmAlgorithm("taps", SLICE)
-    yield GemmAlgorithm("columns", SMALLER)
+        if not (problem.dY.endless and problem.X.endless):  # else columns would be copies
+            yield GemmAlgorithm("taps", SLICE)
+        return
+    kinds: tuple[Literal["columns", "taps"], ...] = ("columns", "taps") if set(geometry.strides) == {1} else ("taps",)
+    yield from (GemmAlgorithm(kind, SLICE) for kind in kinds)
+    if problem.dY.channel != 1 and geometry.images > 1:
+        yield GemmAlgorithm("taps", SLICE, by_image=True)
+    yield GemmAlgorithm(kinds[0], SMALLER)
 
 
 def _weight_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
@@ -220,11 +220,11 @@ def _weight_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
 def _program(problem: Problem, device: Device, algorithm: GemmAlgorithm) -> GemmProgram:
     matrices = GemmProblem(problem, device, algorithm.tf32)
     makers: dict[tuple[str, str], Callable[[], GemmProgram]] = {
-        ("Y", "pointwise"): lambda: forward_pointwise(matrices),
-        ("Y", "columns"): lambda: forward_im2col(matrices, algorithm.slice_bytes),
-        ("dX", "pointwise"): lambda: data_pointwise(matrices),
-        ("dX", "columns"): lambda: data_im2col(matrices, algorithm.slice_bytes, algorithm.by_image),
-        ("dX", "taps"): lambda: data_col2im(matrices, algorithm.slice_bytes),
+        ("Y", "pointwise"): lambda: output_pointwise(matrices),
+        ("Y", "columns"): lambda: output_im2col(matrices, algorithm.slice_bytes),
+        ("dX", "pointwise"): lambda: output_pointwise(matrices),
+        ("dX", "columns"): lambda: output_im2col(matrices, algorithm.slice_bytes),
+        ("dX", "taps"): lambda: data_col2im(matrices, algorithm.slice_bytes, algorithm.by_image),
         ("dW", "pointwise"): lambda: weight_pointwise(matrices, algorithm.shares),
         ("dW", "columns"): lambda: weight_im2col(matrices, algorithm.slice_bytes, algorithm.by_image),
     }

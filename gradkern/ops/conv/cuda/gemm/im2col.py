@@ -7,18 +7,16 @@ addresses. The kernels are in `im2col_kernel` and `col2im_kernel`, imported only
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import gcd
 from typing import Literal
 
 from gradkern.cuda.device import Device
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.launch import Launch, kernel_of_config
 from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
-from gradkern.ops.conv.cuda.gemm.layout import AffineWindow, Operand, RegularPart, Residues, Slice
+from gradkern.ops.conv.cuda.gemm.layout import AffineWindow, Operand, Slice
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["Address", "Im2colStep", "MatrixLayout", "add_shares", "gather", "launch", "pack", "scatter"]
-__all__ += ["col2im"]
+__all__ = ["Address", "Im2colStep", "MatrixLayout", "add_shares", "col2im", "gather", "launch", "pack"]
 
 _ENOUGH_BLOCKS = 8  # of a multiprocessor: two rounds of resident blocks
 _NARROW = 1 << 30  # counts below it fit 32 bits, even rounded up to whole blocks
@@ -34,7 +32,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class MatrixLayout:
-    """The layout of a slice's matrix, in bytes after `address`. tap counts taps or phases in C order."""
+    """The layout of a slice's matrix, in bytes after `address`. tap counts taps in C order."""
 
     address: Address
     image: int
@@ -67,21 +65,6 @@ def gather(tensor: Operand, grid: AffineWindow, piece: Slice, layout: MatrixLayo
     return Im2colStep(config, (first, layout.address), arguments, blocks)
 
 
-def scatter(tensor: Operand, residues: Residues, run: Slice, layout: MatrixLayout, device: Device) -> Im2colStep:
-    """tensor[image, channel, x] = matrix[image, grid position of x, channel, slot of x's residue], else 0."""
-    whole = replace(run, count=tensor.positions)
-    config, blocks, along = _config("scatter", tensor, whole, layout, device, single=True)
-    arguments = (
-        *(0, 0, whole.images, tensor.channels, layout.group_channels, whole.count, along),
-        *(*tensor.sizes[1:], *tensor.strides),
-        *(*residues.steps, *residues.before, *residues.lows, *residues.slots, *residues.live, *residues.grid[1:]),
-        *(layout.image, layout.position, layout.group, layout.channel, layout.tap),
-    )
-    return Im2colStep(
-        config, (Address(tensor.number, run.image * tensor.strides[0]), layout.address), arguments, blocks
-    )
-
-
 def col2im(
     tensor: Operand, geometry: Geometry, run: Slice, layout: MatrixLayout, dtype: str, device: Device
 ) -> Im2colStep:
@@ -90,7 +73,8 @@ def col2im(
     """
     whole = replace(run, count=tensor.positions)
     axes = list(zip(geometry.strides, geometry.dilations, strict=True))
-    config, blocks, along = _config("col2im", tensor, whole, layout, device, dtype=dtype)
+    single = not geometry.taps_overlap
+    config, blocks, along = _config("col2im", tensor, whole, layout, device, single, dtype)
     arguments = (
         *(0, 0, whole.images, tensor.channels, layout.group_channels, whole.count, along),
         *(*tensor.sizes[1:], *tensor.strides),
@@ -106,7 +90,7 @@ def col2im(
 
 
 def _config(
-    kernel: Literal["gather", "scatter", "col2im"],
+    kernel: Literal["gather", "col2im"],
     tensor: Operand,
     piece: Slice,
     layout: MatrixLayout,
@@ -116,60 +100,36 @@ def _config(
 ) -> tuple[Im2colConfig, int, int]:
     """The config for so many positions of a tensor, its blocks, and how many of them are side by side.
 
-    single: each element is copied once; dtype is that of the matrix, where it is another than the tensor's.
+    single: each element is copied once; dtype is that of the matrix, if it is summed.
     """
     grouped = layout.group_channels < tensor.channels and layout.group != layout.group_channels * layout.channel
     wide = piece.length * tensor.channels >= _NARROW
     native = device.capability >= (8, 0)
     config = Im2colConfig(kernel, dtype or tensor.dtype, grouped=grouped, wide=wide, native_bfloat16=native)
-    config = replace(config, result=tensor.dtype if dtype else "", blocks_per_processor=2 if wide else 4)
-    if layout.channel != ITEMSIZE[config.word] or (tensor.strides[1] != tensor.item and tensor.channels > 1):
-        along = -(-piece.length // config.threads)
-        if kernel == "col2im":  # a channel has a register (two, in float64) for its sum
-            config = replace(config, chunk=8, blocks_per_processor=min(config.blocks_per_processor, 3))
-        if single and along * (tensor.channels // 32) >= _ENOUGH_BLOCKS * device.processors:
-            config = replace(config, chunk=32)  # more channels share the computations for a position
-        return config, along * -(-tensor.channels // config.chunk), along
-    width = _width(tensor, piece, layout, ITEMSIZE[config.word])
-    config = replace(config, lanes="channels", words=width, vector_channels=width, at_once=1 if dtype else 2)
-    config = replace(config, blocks_per_processor=min(config.blocks_per_processor, 3))
-    if not dtype and width * tensor.item >= 4:  # copied as bits
-        config = replace(config, word="float32", words=width * tensor.item // 4)
-    return config, -(-piece.length * (tensor.channels // width) // (config.threads * config.at_once)), 1
+    blocks = 2 if wide or (grouped and kernel == "gather") else 4
+    config = replace(config, result=tensor.dtype if dtype else "", blocks_per_processor=blocks)
+    along = -(-piece.length // config.threads)
+    if kernel == "col2im":
+        config = replace(config, single=single)
+    if kernel == "col2im" and not single:  # a channel has a register (two, in float64) for its sum
+        config = replace(config, chunk=config.at_once, blocks_per_processor=min(blocks, 3))
+    if single and along * (tensor.channels // 32) >= _ENOUGH_BLOCKS * device.processors:
+        config = replace(config, chunk=32)  # more channels share the computations for a position
+    return config, along * -(-tensor.channels // config.chunk), along
 
 
-def _width(tensor: Operand, piece: Slice, layout: MatrixLayout, item: int) -> int:
-    """Channels of one access, at most 16 bytes, in the tensor and in the matrix."""
-    width = 16 // max(tensor.item, item)
-    per_group = min(layout.group_channels, tensor.channels)
-    strides = [tensor.strides[0] if piece.images > 1 else 0, *tensor.strides[2:], piece.image * tensor.strides[0]]
-    others = [layout.image, layout.position, layout.group, layout.tap, layout.address.offset]
-    while width > 1:
-        size = width * tensor.item
-        fits = tensor.alignment % size == 0 and not any(each % size for each in strides)
-        if per_group % width == 0 and fits and not any(each % (width * item) for each in others):
-            return width
-        width //= 2
-    return 1
+def pack(W: Operand, matrix: MatrixLayout, device: Device) -> Im2colStep:
+    """packed[group, filter, tap, channel] = W[filter, channel, tap]; channels are adjacent.
 
-
-def pack(W: Operand, part: RegularPart, filters: int, matrix: MatrixLayout, device: Device) -> Im2colStep:
-    """packed[filter, phase, tap, channel] = W[filter, channel, the phase's tap], group by group of `filters`.
-
-    matrix.channel is the distance of filters, matrix.position that of phases; channels of W are contiguous.
+    matrix.channel is the distance of filters, of which a group has group_channels.
     """
-    spatial = W.strides[2:]
-    start = sum(tap * stride for tap, stride in zip(part.origin, spatial, strict=True))
-    total = W.images * prod(part.phases) * W.channels
+    total = W.images * W.channels
     config = Im2colConfig("pack", W.dtype, wide=total >= _NARROW, native_bfloat16=device.capability >= (8, 0))
     arguments = (
-        *(0, 0, total, W.channels, filters, *part.phases, *W.strides[:2]),
-        *(step * stride for step, stride in zip(part.by_phase, spatial, strict=True)),
-        *part.grid.taps,
-        *(step * stride for step, stride in zip(part.by_tap, spatial, strict=True)),
-        *(matrix.group, matrix.channel, matrix.position, matrix.tap),
+        *(0, 0, total, W.channels, matrix.group_channels, *W.strides[:2], *W.sizes, *W.strides[2:]),
+        *(matrix.group, matrix.channel, matrix.tap),
     )
-    return Im2colStep(config, (Address(W.number, start), matrix.address), arguments, -(-total // config.threads))
+    return Im2colStep(config, (Address(W.number), matrix.address), arguments, -(-total // config.threads))
 
 
 def add_shares(

@@ -15,14 +15,12 @@ __all__ = ["Im2colConfig"]
 class Im2colConfig:
     """Compile-time constants."""
 
-    kernel: Literal["gather", "scatter", "pack", "add_shares", "col2im"]
-    word: str  # type of loads: the data's, or float32 for the bytes of several elements
-    words: int = 1  # of one access
-    vector_channels: int = 1
-    lanes: Literal["positions", "channels"] = "positions"
+    kernel: Literal["gather", "pack", "add_shares", "col2im"]
+    word: str  # type of loads
     grouped: bool = False  # channels of the matrix are equidistant only within a group
     wide: bool = False  # counts need 64 bits
     result: str = ""  # type of stores, if it differs
+    single: bool = False  # of col2im: each element is one product or zero
     walkers: int = 1
     taps_inside: bool = True
     native_bfloat16: bool = True
@@ -34,15 +32,7 @@ class Im2colConfig:
     @property
     def name(self) -> str:
         """In a profiler."""
-        return kernel_name("conv", self.kernel, self.word, self.lanes)
-
-    @property
-    def vector_bytes(self) -> int:
-        return self.words * ITEMSIZE[self.word]
-
-    @property
-    def result_itemsize(self) -> int:
-        return ITEMSIZE[self.result]
+        return kernel_name("conv", self.kernel, self.word)
 
     @property
     def shared_bytes(self) -> int:

@@ -2,19 +2,16 @@
 copied once.
 
     gather      matrix[image, p, channel, tap] = tensor[image, channel, step*q + first + spacing*tap], 0 outside
-    scatter     tensor[image, channel, x] = matrix[image, p, channel, slot], 0 where the residue of x has no results
-    pack        packed[group, filter, phase, tap, channel] = W[filter, channel, the phase's tap]
+    pack        packed[group, filter, tap, channel] = W[filter, channel, tap]
     add_shares  dW[filter, channel, tap] = sum over shares of shares[share, filter, channel, tap]
 
-p counts the positions q of a grid in row-major order; of x those are (x + before) // step, its residue is the rest.
-All strides are in bytes.
+p counts the positions q of a grid in row-major order. All strides are in bytes. `col2im_kernel` has the sums of col2im.
 
 A kernel's arguments are int64, in one list that `im2col` fills. Device functions take arguments of one kind, such as
 the strides of the three axes, as a tuple; this does not change the machine code.
 
 All are bound by memory. Several channels share the computations for a position (its place in the grid, whether a tap is
-inside), and a thread issues its loads before its first store. Neighbouring threads have neighbouring positions if those
-are adjacent in memory, else neighbouring channels, up to 16 bytes of them at a time.
+inside), and a thread issues its loads before its first store. Neighbouring threads have neighbouring positions.
 """
 
 from __future__ import annotations
@@ -26,7 +23,8 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
-from gradkern.ops.conv.cuda.gemm import col2im_kernel, gather_kernel, scatter_kernel
+from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.ops.conv.cuda.gemm import col2im_kernel, gather_kernel
 from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
@@ -37,7 +35,6 @@ def build(config: Im2colConfig) -> Callable[..., None]:
     """The kernel of a config, as a function that Numba compiles with every argument an int64."""
     makers = {
         "gather": gather_kernel.build,
-        "scatter": scatter_kernel.build,
         "pack": _pack,
         "add_shares": _add_shares,
         "col2im": col2im_kernel.build,
@@ -47,27 +44,23 @@ def build(config: Im2colConfig) -> Callable[..., None]:
 
 def _pack(config: Im2colConfig) -> Callable[..., None]:
     WORD = float64 if config.word == "float64" else float32
-    INDEX, THREADS, BYTES = (int64 if config.wide else int32), config.threads, config.vector_bytes
+    INDEX, THREADS, BYTES = (int64 if config.wide else int32), config.threads, ITEMSIZE[config.word]
     load, store = i.loader("global", config.word, 1), i.storer("global", config.word, 1, config.native_bfloat16)
 
-    _, divided, unravelled = positions(INDEX, config.threads)
+    _, divided, _ = positions(INDEX, config.threads)
 
     def pack(
-        W: int, packed: int, total: int, channels: int, group_filters: int, phases0: int, phases1: int, phases2: int,
-        W_filter: int, W_channel: int, W_phase0: int, W_phase1: int, W_phase2: int,
+        W: int, packed: int, total: int, channels: int, group_filters: int, W_filter: int, W_channel: int,
         taps0: int, taps1: int, taps2: int, W_tap0: int, W_tap1: int, W_tap2: int,
-        packed_group: int, packed_filter: int, packed_phase: int, packed_tap: int,
+        packed_group: int, packed_filter: int, packed_tap: int,
     ) -> None:  # fmt: skip
         one = cuda.local.array(1, WORD)
         e = INDEX(INDEX(cuda.blockIdx.x) * THREADS + INDEX(cuda.threadIdx.x))
-        if e < INDEX(total):  # over filters, phases and channels
-            r, c = divided(e, channels)
-            m, h = divided(r, phases0 * phases1 * phases2)
-            group, _ = divided(m, group_filters)
-            h0, h1, h2 = unravelled(h, phases1, phases2)
-            at = W + m * W_filter + c * W_channel + h0 * W_phase0 + h1 * W_phase1 + h2 * W_phase2
-            to = packed + group * packed_group + (m - group * group_filters) * packed_filter + h * packed_phase
-            to += c * BYTES
+        if e < INDEX(total):  # over filters and channels
+            m, c = divided(e, channels)
+            group, filter_ = divided(m, group_filters)
+            at = W + m * W_filter + c * W_channel
+            to = packed + group * packed_group + filter_ * packed_filter + c * BYTES
             for t0 in range(int32(taps0)):
                 for t1 in range(int32(taps1)):
                     for t2 in range(int32(taps2)):

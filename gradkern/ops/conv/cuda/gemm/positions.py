@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
+from numba.cuda import int64
 
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["offset", "positions"]
+__all__ = ["offset", "positions", "rows_of"]
 
 
 @device_function
@@ -46,3 +47,28 @@ def positions(INDEX: Any, threads: int) -> tuple[Callable[..., Any], ...]:
         return q0, q1, q2
 
     return own, divided, unravelled
+
+
+def rows_of(INDEX: Any, grouped: bool) -> tuple[Callable[..., int], Callable[..., int]]:
+    """Two device functions that find a channel in a column of a matrix, in bytes. groups: the channels of a group, and
+    the distances of groups and of channels in a group.
+
+    start_of(first, groups)    where channel `first` is, if channels of all groups are equidistant; else 0
+    row_of(first, n, groups)   from there to the n-th channel after `first`
+    """
+    GROUPED = grouped
+
+    @device_function
+    def start_of(first: int, groups: Any) -> int:
+        return int64(0) if GROUPED else first * groups[2]
+
+    @device_function
+    def row_of(first: int, n: int, groups: Any) -> int:
+        group_channels, matrix_group, matrix_channel = groups
+        if not GROUPED:
+            return n * matrix_channel
+        c = INDEX(first + n)
+        group = INDEX(c // INDEX(group_channels))
+        return c * matrix_channel + group * (matrix_group - group_channels * matrix_channel)
+
+    return start_of, row_of

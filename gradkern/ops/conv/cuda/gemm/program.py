@@ -1,15 +1,15 @@
 """A convolution and its gradients as matrix products: the kernels and products, their memory and order.
 
     pointwise   1x1 convolutions on the arrays as they are:  Y = W X    dX = W^T dY    dW = sum over images of dY X^T
-    columns     im2col, for any convolution, a slice of the positions at a time:
+    columns     im2col, a slice of the positions at a time:
                 dW[m, r] += sum over p of  dY[m, p] * columns of X[p, r]                    r counts (channel, tap)
                 Y[m, p] = sum over r of  W[m, r] * columns of X[r, p]                       r counts (channel, tap)
-                dX[(h, c), p] = sum over k of  packed W[(h, c), k] * columns of dY[k, p]    k counts (filter, tap)
-    taps        col2im: products[(c, t), p] = sum over m of  W[m, c, t] * dY[m, p], then
+                dX[c, p] = sum over k of  packed W[c, k] * columns of dY[k, p]              k counts (filter, tap);
+                dX for strides of 1
+    taps        col2im, for any convolution: products[(c, t), p] = sum over m of  W[m, c, t] * dY[m, p], then
                 dX[c, x] = sum over t of  products[(c, t), the p that meets x through t]
 
-The columns for dX are divided by residue (see `geometry`), so that every element is the result of one product and is
-written once. Slices are much larger than the L2 cache: on an H200 short products lose more than the memory traffic of
+Slices are much larger than the L2 cache: on an H200 short products lose more than the memory traffic of
 columns costs (3x3, 64 channels of 56x56, float64: 32 MB 275 microseconds, 256 MB 187).
 
 Sums of dW may be divided into shares (split-K), the products of one batch, where a single product would leave most
@@ -19,10 +19,10 @@ of the GPU idle; the shares are added in a fixed order. Sums are in float32 (flo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gradkern.call import Refusal
-from gradkern.cublas.product import Batch, Matrix, Product
+from gradkern.cublas.product import Matrix, Product
 from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.gemm.im2col import Address, Im2colStep, MatrixLayout
 from gradkern.ops.conv.cuda.gemm.layout import Operand, Slice
@@ -77,40 +77,22 @@ def pointwise(problem: GemmProblem) -> tuple[Geometry, Operand, Operand, Operand
     return problem.geometry, problem.dY, problem.X, problem.W
 
 
-def pointwise_product(
-    problem: GemmProblem, left: Matrix, source: Operand, target: Operand, rows: int, inner: int
-) -> Product:
-    """`target` at every position is `left`, of `rows` by `inner` elements of W in each group, times `source` there."""
-    geometry = problem.geometry
-    right = Matrix(source.number, 0, source.channel, source.step)
-    result = Matrix(target.number, 0, target.channel, target.step)
-    groups = Batch(geometry.group, geometry.filters * problem.W.image, inner * source.channel, rows * target.channel)
-    if source.endless and target.endless:
-        positions, images = geometry.images * source.positions, Batch(1, 0, 0, 0)
-    else:
-        positions, images = source.positions, Batch(geometry.images, 0, source.image, target.image)
-        right, result = replace(right, column=source.distance or 0), replace(result, column=target.distance or 0)
-    return replace(problem.product(rows, positions, inner, left, right, result), batches=(images, groups))
-
-
 def matrix_in_scratch(
-    channels: int, taps: int, groups: int, piece: Slice, lead: int, adjacent: bool, item: int,
+    channels: int, taps: int, groups: int, piece: Slice, lead: int, item: int,
     start: int = 0, by_image: bool = False, taps_outside: bool = False,
 ) -> ScratchMatrix:  # fmt: skip
     """The matrix of a slice in scratch memory: its layout for kernels, as [row, position] for products, and
     the elements from one group to the next.
 
-    adjacent: a position's row of (group, tap, channel), rows `lead` elements apart; else rows of positions, `lead`
-    apart, for every (group, channel, tap), or (group, tap, channel) with taps_outside; all rows of an image, then all
-    of the next one, with by_image.
+    A row, `lead` apart, for every (group, channel, tap), or (group, tap, channel) with taps_outside; all rows of an
+    image, then all of the next one, with by_image.
     """
-    tap, channel = (channels, 1) if adjacent or taps_outside else (1, taps)
-    position, row = (lead, 1) if adjacent else (1, lead)
-    group = channels * taps * row
-    image = groups * group if by_image and not adjacent else piece.count * position
-    place = Address(SCRATCH, start)
-    bytes_ = [each * item for each in (image, position, group, channel * row, tap * row)]
-    return MatrixLayout(place, *bytes_, group_channels=channels), Matrix(SCRATCH, start, row, position), group
+    tap, channel = (channels, 1) if taps_outside else (1, taps)
+    group = channels * taps * lead
+    image = groups * group if by_image else piece.count
+    bytes_ = [each * item for each in (image, 1, group, channel * lead, tap * lead)]
+    layout = MatrixLayout(Address(SCRATCH, start), *bytes_, group_channels=channels)
+    return layout, Matrix(SCRATCH, start, lead, 1), group
 
 
 def slices(images: int, positions: int, room: int) -> Iterator[tuple[int, int]]:

@@ -30,7 +30,7 @@ __all__ = ["weight_im2col", "weight_pointwise"]
 def weight_pointwise(problem: GemmProblem, shares: int) -> GemmProgram:
     """dW[m, c] = sum over n, p of dY[n, m, p] * X[n, c, p]."""
     geometry, dY, X, _ = pointwise(problem)
-    sums = _Sums(problem, shares, taps_inside=True)
+    sums = _Sums(problem, shares)
     left, right = Matrix(DY, 0, dY.channel, dY.step), Matrix(OTHER, 0, X.step, X.channel)
     groups = geometry.filters * dY.channel, geometry.channels * X.channel
     if dY.endless and X.endless:
@@ -55,13 +55,13 @@ def weight_pointwise(problem: GemmProblem, shares: int) -> GemmProgram:
 class _Sums:
     """The target of dW's products: dW itself, or shares in scratch memory from its address `start` on."""
 
-    def __init__(self, problem: GemmProblem, shares: int, taps_inside: bool, start: int = 0) -> None:
+    def __init__(self, problem: GemmProblem, shares: int, start: int = 0) -> None:
         geometry, W = problem.geometry, problem.W
         self._problem, self._geometry, self._shares = problem, geometry, shares
         self._rows = geometry.channels * geometry.taps
         self.size = W.images * self._rows  # elements of one share
-        self._taps_inside = taps_inside
-        self._direct = shares == 1 and problem.dtype == problem.sum_dtype and W.is_matrix(taps_inside)
+        self.taps_inside = W.is_matrix(taps_inside=True) or not W.is_matrix(taps_inside=False)
+        self._direct = shares == 1 and problem.dtype == problem.sum_dtype and W.is_matrix(self.taps_inside)
         self._matrix = Matrix(OUTPUT, 0, W.image, 1) if self._direct else Matrix(SCRATCH, start, self._rows, 1)
         self._start, self.scratch = (
             start,
@@ -94,19 +94,18 @@ class _Sums:
             return ()
         problem, source, distance = self._problem, Address(SCRATCH, self._start), self.size * self._problem.sum_item
         return (
-            add_shares(problem.W, source, self._shares, distance, problem.sum_dtype, self._taps_inside, problem.device),
+            add_shares(problem.W, source, self._shares, distance, problem.sum_dtype, self.taps_inside, problem.device),
         )
 
 
 def weight_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> GemmProgram:
     """dW from the im2col columns of X, slice after slice. by_image: each image of a slice has a matrix and a share."""
     geometry, dY, X, item = problem.geometry, problem.dY, problem.X, problem.item
-    grid, rows = AffineWindow.of(geometry.weight_window()), geometry.channels * geometry.taps
-    adjacent = X.channel == 1 and X.channels > 1  # then columns have their channels adjacent, too
+    grid, rows = AffineWindow.of_X(geometry), geometry.channels * geometry.taps
     wide = geometry.group * rows
     endless = dY.endless and 1 in (dY.channel, dY.step)
     matrix = dY.distance is not None and 1 in (dY.channel, dY.distance)
-    if by_image and (adjacent or not matrix):
+    if by_image and not matrix:
         raise Refusal("an image is not a matrix")
     copied = not (endless or by_image)
     room = slice_bytes // ((wide + copied * dY.channels) * item)
@@ -115,15 +114,16 @@ def weight_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> Gem
     images, along = max(piece.images for piece in pieces), round_up(max(piece.count for piece in pieces), 32)
     if not by_image:
         along = round_up(max(piece.length for piece in pieces), 32)
-    columns_bytes = round_up(round_up(wide, 32) * along * (images if by_image else 1) * item, ALIGNED)
+    columns_bytes = round_up(wide * along * (images if by_image else 1) * item, ALIGNED)
     copy_bytes = round_up(dY.channels * along * item, ALIGNED) if copied else 0
-    sums = _Sums(problem, images if by_image else 1, not adjacent, columns_bytes + copy_bytes)
+    sums = _Sums(problem, images if by_image else 1, columns_bytes + copy_bytes)
     steps: list[Im2colStep | Product] = []
     for piece in pieces:
-        lead = round_up(wide if adjacent else piece.count if by_image else piece.length, 32)
+        lead = round_up(piece.count if by_image else piece.length, 32)
         columns, right, group = matrix_in_scratch(
-            geometry.channels, geometry.taps, geometry.group, piece, lead, adjacent, item, by_image=by_image
-        )
+            geometry.channels, geometry.taps, geometry.group, piece, lead, item, by_image=by_image,
+            taps_outside=not sums.taps_inside,
+        )  # fmt: skip
         steps.append(gather(X, grid, piece, columns, problem.device))
         if matrix and (by_image or piece.images == 1):
             start = piece.image * dY.strides[0] + piece.start * (dY.distance or 0) * item
@@ -135,7 +135,7 @@ def weight_im2col(problem: GemmProblem, slice_bytes: int, by_image: bool) -> Gem
             lead = round_up(piece.length, 32)
             place = Address(SCRATCH, columns_bytes)
             copy = MatrixLayout(place, piece.count * item, item, 0, lead * item, 0, dY.channels)
-            steps.append(gather(dY, AffineWindow.of(geometry.upstream_window()), piece, copy, problem.device))
+            steps.append(gather(dY, AffineWindow.plain(dY.sizes), piece, copy, problem.device))
             left = Matrix(SCRATCH, columns_bytes, lead, 1)
         product = sums.product(piece.count if by_image else piece.length, left, right.transposed)
         shares = Batch(piece.images if by_image else 1, dY.image, columns.image // item, sums.size)
