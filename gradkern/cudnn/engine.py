@@ -11,7 +11,7 @@ from gradkern.cudnn.api import BehaviorNote, HeuristicMode, NumericalNote
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import CudnnError
 
-__all__ = ["Config", "Knob", "defaults", "knobs", "make", "notes", "suggestions", "variations"]
+__all__ = ["Config", "defaults", "knobs", "make", "notes", "suggestions", "variations"]
 
 _MOST_NOTES, _MOST_KNOBS = 32, 32  # more than there are kinds of notes, and than an engine has knobs
 
@@ -35,14 +35,6 @@ class Config:
             return None
         engine, *numbers = map(int, re.findall(r"\d+", name))
         return cls(engine, tuple(zip(numbers[::2], numbers[1::2], strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """A knob's type and the values it may have; not every one of them works."""
-
-    type: int
-    values: range
 
 
 def suggestions(graph: Descriptor, device: Descriptor, mode: HeuristicMode) -> list[Config]:
@@ -74,16 +66,13 @@ def notes(made: Descriptor) -> tuple[frozenset[NumericalNote], frozenset[Behavio
     )
 
 
-def knobs(graph: Descriptor, device: Descriptor, engine: int) -> list[Knob]:
-    """The knobs of an engine."""
+def knobs(graph: Descriptor, device: Descriptor, engine: int) -> dict[int, range]:
+    """The types of an engine's knobs, and the values that each may have; not every one of them works."""
     infos = _engine(graph, device, engine).descriptors("knob_infos", "knob_info")
-    return [
-        Knob(
-            each.number("type"),
-            range(each.number("minimum"), each.number("maximum") + 1, max(each.number("stride"), 1)),
-        )
+    return {
+        each.number("type"): range(each.number("minimum"), each.number("maximum") + 1, max(each.number("stride"), 1))
         for each in infos
-    ]
+    }
 
 
 def variations(graph: Descriptor, device: Descriptor, config: Config) -> Iterator[Config]:
@@ -93,8 +82,8 @@ def variations(graph: Descriptor, device: Descriptor, config: Config) -> Iterato
     """
     chosen = dict(config.knobs)
     values = {
-        knob.type: [value for value in _sampled(knob.values) if value != chosen.get(knob.type)]
-        for knob in knobs(graph, device, config.engine)
+        type_: [value for value in _sampled(every) if value != chosen.get(type_)]
+        for type_, every in knobs(graph, device, config.engine).items()
     }
     for changed in (*combinations(values, 1), *combinations(values, 2)):
         for change in product(*(values[type_] for type_ in changed)):

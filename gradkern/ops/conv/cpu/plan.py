@@ -39,7 +39,7 @@ _GRADIENTS = {"pointwise": PointwiseLaunch, "implicit_gemm": ImplicitLaunch, "di
 
 def plan(call: Call) -> Plan:
     """The plan of the kernel the policy pins, else of the fastest that takes the call."""
-    return (_ForwardPlan if "Y" in call.outputs else _ConvPlan)(call, *_chosen(call))
+    return _Plan(call, *_chosen(call))
 
 
 def _chosen(call: Call) -> tuple[str, Any]:
@@ -74,65 +74,45 @@ def _order(call: Call, geometry: Geometry) -> list[str]:
     return ["pointwise"] * matrices + (["direct", "implicit_gemm"] if few else ["implicit_gemm", "direct"])
 
 
-class _ForwardPlan:
-    """Brings every array into the five axes and the element type that kernels see; the bias into that of arithmetic."""
+class _Plan:
+    """Brings every array into the five axes and the element type that kernels see, and the bias of Y into that of
+    arithmetic; sums dB itself.
+    """
 
     def __init__(self, call: Call, kernel: str, launch: Any) -> None:
         self.kernel = kernel
         self._launch = launch
-        X, W, Y = call.inputs["X"], call.inputs["W"], call.outputs["Y"]
-        self._read_X, self._read_W, self._view_Y = _lifted(X), _lifted(W), _lifted(Y)
-        self._odd_Y, self._arithmetic = _is_odd(Y), arithmetic(X.dtype)
-        self._no_bias = np.empty(0, self._arithmetic)
-        copied = [tensor for tensor in (X, W, Y) if _is_odd(tensor)]
-        self.scratch = launch.scratch + sum(tensor.nbytes for tensor in copied)
-
-    def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
-        (X, W, *bias), (target,) = inputs, outputs
-        B = np.ascontiguousarray(bias[0], self._arithmetic) if bias else self._no_bias
-        Y = self._view_Y(target)  # a copy of an irregular array, copied back below
-        with np.errstate(all="ignore"):  # overflow and NaN are results, here as in kernels
-            self._launch(self._read_X(X), self._read_W(W), B, Y)
-        if self._odd_Y:
-            target[...] = Y.view(target.dtype).reshape(target.shape)
-
-
-class _ConvPlan:
-    """Brings every array into the five axes and the element type that kernels see; sums dB itself."""
-
-    def __init__(self, call: Call, kernel: str, launch: Any) -> None:
-        self.kernel = kernel
-        self._launch = launch
-        self._readers = [_lifted(tensor) for tensor in call.inputs.values()]
-        wanted = list(call.outputs)
-        self._dX, self._dW, self._dB = (wanted.index(name) if name in wanted else None for name in ("dX", "dW", "dB"))
-        copied = [tensor for tensor in call.inputs.values() if _is_odd(tensor)]
-        self._view_dX = None
-        self._odd_dX = False
-        if "dX" in call.outputs:
-            tensor = call.outputs["dX"]
-            self._view_dX, self._odd_dX = _lifted(tensor), _is_odd(tensor)
-            copied += [tensor] * self._odd_dX
+        self._arithmetic = arithmetic(call.inputs["X"].dtype)
+        self._forward, self._no_bias = "Y" in call.outputs, np.empty(0, self._arithmetic)
+        read = [call.inputs[name] for name in ("dY", "X", "W") if name in call.inputs]
+        self._readers = [_lifted(tensor) for tensor in read]
+        self._places = {name: place for place, name in enumerate(call.outputs)}
+        self._image = next((name for name in ("Y", "dX") if name in call.outputs), None)
+        written = [] if self._image is None else [call.outputs[self._image]]
+        self._view, self._odd = [_lifted(tensor) for tensor in written], any(map(_is_odd, written))
         self._sums = channel_sums(call) if "dB" in call.outputs else None
-        self.scratch = (
-            launch.scratch + sum(tensor.nbytes for tensor in copied) + (self._sums.scratch if self._sums else 0)
-        )
+        self.scratch = launch.scratch + sum(tensor.nbytes for tensor in (*read, *written) if _is_odd(tensor))
+        self.scratch += self._sums.scratch if self._sums else 0
 
     def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
-        dY, X, W = (read(array) for read, array in zip(self._readers, inputs, strict=True))
-        dX = dW = None
-        if self._dX is not None and self._view_dX is not None:
-            dX = np.empty(X.shape, X.dtype) if self._odd_dX else self._view_dX(outputs[self._dX])
-        if self._dW is not None:
-            dW = outputs[self._dW]
+        count = len(self._readers)
+        seen = [read(array) for read, array in zip(self._readers, inputs[:count], strict=True)]
+        results = {name: outputs[place] for name, place in self._places.items()}
+        # Y or dX; a copy of an irregular array, copied back below
+        image = None if self._image is None else self._view[0](results[self._image])
+        dW = results.get("dW")
         with np.errstate(all="ignore"):  # overflow and NaN are results, here as in kernels
-            if dX is not None or dW is not None:
-                self._launch(dY, X, W, dX, dW)
-            if self._odd_dX and self._dX is not None and dX is not None:
-                target = outputs[self._dX]
-                target[...] = dX.view(target.dtype).reshape(target.shape)
-            if self._sums is not None and self._dB is not None:
-                self._sums(inputs[:1], (outputs[self._dB],))
+            if self._forward:
+                given = len(inputs) > count
+                bias = np.ascontiguousarray(inputs[count], self._arithmetic) if given else self._no_bias
+                self._launch(*seen, bias, image)
+            elif image is not None or dW is not None:
+                self._launch(*seen, image, dW)
+            if self._odd and self._image is not None and image is not None:
+                target = results[self._image]
+                target[...] = image.view(target.dtype).reshape(target.shape)
+            if self._sums is not None:
+                self._sums(inputs[:1], (results["dB"],))
 
 
 def channel_sums(call: Call) -> FlatPlan:

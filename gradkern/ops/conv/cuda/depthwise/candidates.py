@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -56,7 +57,7 @@ def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> Launch
         f"depthwise_{rows}x{columns}{f'x{made.width}' if made.width > 1 else ''}"
         f"_threads{made.lanes}x{down}x{across}_stages{made.stages}{'_around' if any(made.shifted) else ''}"
     )
-    made, images = made.resident(config["blocks"]), depthwise.images
+    made, images = replace(made, blocks_per_processor=config["blocks"]), depthwise.images
     shares = partial(_shares, made, device, images)
     return LaunchCandidate(_BUILDER, made, device, images, shares, name, "gradkern depthwise", config)
 

@@ -13,7 +13,7 @@ plane of the halo array, or none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
 from typing import Literal
@@ -342,15 +342,6 @@ class DepthwiseConfig:
         if self.writes_tiled:
             return self.ring_bytes + self.tiled_bytes
         return max(self.ring_bytes, max(self.taps, 1) * self.channels * self.channel_threads * ITEMSIZE[self.compute])
-
-    def resident(self, blocks: int) -> DepthwiseConfig:
-        """The same, compiled with registers for `blocks` blocks on a multiprocessor."""
-        return replace(self, blocks_per_processor=blocks)
-
-    @property
-    def multiply_adds(self) -> int:
-        """Multiply-adds of one thread and image."""
-        return len(self.rows.meets) * len(self.columns.meets) * self.width
 
 
 @lru_cache(1 << 16)

@@ -249,7 +249,7 @@ def _blocks(
             scattered = 1 + 16 / (channels * config.itemsize) + (0.5 if config.columns.tiles > 1 else 0)
         passing = _few(blocks * warps) + waiting[stages - 1] / blocks
         cost = tile.cost * (1 + copying * copies / tile.instructions) / used * passing * scattered
-        yield cost, config.resident(max(1, min(blocks, resident // config.threads)))
+        yield cost, replace(config, blocks_per_processor=max(1, min(blocks, resident // config.threads)))
 
 
 def _copies(config: DepthwiseConfig, tile: SharedTile) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -64,7 +65,7 @@ def _resident(config: FewChannelsConfig, device: Device) -> FewChannelsConfig:
         blocks > 1 and round_up(blocks * config.threads, 128) * registers > REGISTERS
     ):  # registers are allocated for four warps at a time
         blocks -= 1
-    return config.resident(max(1, blocks))
+    return replace(config, blocks_per_processor=max(1, blocks))
 
 
 def _by_filters(problem: Problem) -> Iterator[FewChannelsConfig]:

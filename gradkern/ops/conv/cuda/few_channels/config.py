@@ -11,7 +11,7 @@ is a matrix product for each k, with sums over columns w, 16 at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
@@ -55,10 +55,6 @@ class FewChannelsConfig:
         """In a profiler."""
         taps = f"{self.taps[0]}x{self.taps[1]}"
         return kernel_name("conv_few_channels_dW", self.dtype, f"{self.channels}_to_{self.filters}", taps)
-
-    def resident(self, blocks: int) -> FewChannelsConfig:
-        """The same, compiled with registers for `blocks` blocks on a multiprocessor."""
-        return replace(self, blocks_per_processor=blocks)
 
     @property
     def threads(self) -> int:
