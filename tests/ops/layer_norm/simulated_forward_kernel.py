@@ -192,7 +192,7 @@ def test_the_output_may_be_written_over_either_summand(in_place: str) -> None:
 @pytest.mark.parametrize("types", [(b, f, f, b), (h, f, f, f), (b, b, f, b), (f, f, f, b)])  # input, scale, skip, Y
 def test_the_sum_has_the_type_of_skip_and_the_output_either(operator: str, types: tuple[str, ...]) -> None:
     check(operator, 9, 200, types, 2, width=4, lanes=16, vectors=4, groups_per_block=2)
-    check(operator, 37, 24, types, 2, width=4, lanes=4, vectors=2, groups_per_block=2, line_aligned_stages=True)
+    check(operator, 37, 24, types, 2, width=4, lanes=4, vectors=2, groups_per_block=2)
     anywhere: dict[str, Any] = {"aligned": False, "packed": False, "run": {"offset": 4, "strides": True}}
     check(operator, 9, 61, types, 1, width=1, lanes=32, vectors=2, groups_per_block=2, **anywhere)
     cluster: dict[str, Any] = {"width": 4, "lanes": 32, "vectors": 1, "groups_per_block": 1, "blocks_per_row": 2}
@@ -224,31 +224,6 @@ def test_sums_in_a_cluster_and_in_two_launches() -> None:
     check(SKIP, 5, 264, (b, b), 2, ("mean", "sum"), phase="apply", **config)
 
 
-@pytest.mark.parametrize("operator", [LAYER, SKIP])
-def test_rows_lie_in_the_ring_as_in_lines_of_memory(operator: str) -> None:
-    lines: dict[str, Any] = {"line_aligned_stages": True, "groups_per_block": 2}
-    check(operator, 19, 264, (b, b), 2, width=8, lanes=32, vectors=2, **lines)
-    check(operator, 19, 264, (b, b), 2, width=8, lanes=32, vectors=2, packed=False, run={"strides": True}, **lines)
-    check(operator, 37, 24, (b, f), 2, width=8, lanes=4, vectors=1, **lines)  # several rows end to end
-    anywhere: dict[str, Any] = {"aligned": False, "run": {"offset": 2}}
-    check(operator, 19, 101, (h, h), 2, width=1, lanes=32, vectors=4, **anywhere, **lines)
-    check(operator, 37, 257, (b, b), 8, width=8, lanes=32, vectors=2, aligned_vectors=True, **lines)
-    check(
-        operator,
-        7,
-        520,
-        (b, b),
-        2,
-        width=8,
-        lanes=32,
-        vectors=2,
-        blocks_per_row=2,
-        line_aligned_stages=True,
-        groups_per_block=1,
-    )
-    check(operator, 5, 312, (b, b), 3, width=8, lanes=32, vectors=1, blocks_per_row=3, phase="apply", **lines)
-
-
 UNITS: dict[str, Any] = {"lanes": 32, "vectors": 2, "groups_per_block": 2, "aligned_vectors": True}
 
 
@@ -269,8 +244,8 @@ def test_units_of_several_warps(parameters: str) -> None:
 def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
     config: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
     check(operator, 37, columns, (type_, b), 4, **config)
-    check(operator, 37, columns, (type_, b), 4, line_aligned_stages=True, parameters="shared", **config)
-    config |= {"blocks_per_row": 2, "line_aligned_stages": True, "parameters": "shared"}
+    check(operator, 37, columns, (type_, b), 4, parameters="shared", **config)
+    config |= {"blocks_per_row": 2, "parameters": "shared"}
     check(operator, 19, 2 * columns + width // 2, (type_, b), 16, **config)
 
 

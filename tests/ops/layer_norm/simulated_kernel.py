@@ -150,46 +150,6 @@ def test_two_launches_for_rows_wider_than_a_cluster(single_block: bool) -> None:
     check(LAYER, 5, 300, (b, b, b), 3, phase="apply", **config)
 
 
-@pytest.mark.parametrize("operator", [LAYER, INVERTIBLE])
-def test_rows_lie_in_the_ring_as_in_lines_of_memory(operator: str) -> None:
-    lines: dict[str, Any] = {"line_aligned_stages": True, "groups_per_block": 2}
-    check(operator, 19, 264, (b, b, b), 2, width=8, lanes=32, vectors=2, **lines)
-    check(operator, 19, 264, (b, b, b), 2, width=8, lanes=32, vectors=2, packed=False, run={"strides": True}, **lines)
-    check(operator, 37, 24, (b, f, f), 2, width=4, lanes=4, vectors=2, **lines)  # several rows end to end
-    anywhere: dict[str, Any] = {"aligned": False, "run": {"offset": 2}}
-    check(operator, 19, 101, (h, h, h), 2, width=1, lanes=32, vectors=4, **anywhere, **lines)
-    check(operator, 37, 21, (h, h, h), 2, width=1, lanes=8, vectors=3, **anywhere, **lines)
-    check(operator, 37, 257, (b, b, b), 8, width=8, lanes=32, vectors=2, aligned_vectors=True, **lines)
-    check(
-        operator,
-        7,
-        520,
-        (b, b, b),
-        2,
-        width=8,
-        lanes=32,
-        vectors=2,
-        blocks_per_row=2,
-        line_aligned_stages=True,
-        groups_per_block=1,
-    )
-    check(operator, 5, 312, (b, b, b), 3, width=8, lanes=32, vectors=1, blocks_per_row=3, phase="apply", **lines)
-    more: dict[str, Any] = {"row_in_registers": False, "stages": 2} if operator == INVERTIBLE else {"residual": True}
-    check(
-        operator,
-        7,
-        264,
-        (b, b, b),
-        1,
-        width=8,
-        lanes=32,
-        vectors=2,
-        line_aligned_stages=True,
-        groups_per_block=1,
-        **more,
-    )
-
-
 @pytest.mark.parametrize("source", ["async", "plain"])
 def test_the_forms_of_older_devices(source: str) -> None:
     check(LAYER, 9, 50, (d, d, d), 1, width=2, lanes=8, vectors=4, groups_per_block=1, source=source)
@@ -419,8 +379,7 @@ def test_units_of_four_elements(operator: str) -> None:
 def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
     config: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
     check(operator, 37, columns, (type_, type_, b), 4, **config)
-    check(operator, 37, columns, (type_, type_, b), 4, line_aligned_stages=True, **config)
-    config |= {"blocks_per_row": 2, "line_aligned_stages": True}
+    config |= {"blocks_per_row": 2}
     check(operator, 19, 2 * columns + width // 2, (type_, type_, b), 16, residual=operator != INVERTIBLE, **config)
 
 

@@ -12,11 +12,9 @@ from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFI
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.layer_norm import NAMES
 from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
-from gradkern.ops.layer_norm.cuda.row_config import LINE
 
 pytestmark = pytest.mark.thorough
 
@@ -83,7 +81,6 @@ def config_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> N
         source={(7, 5): "plain", (8, 0): "plain" if width == 1 else "async"}.get(capability, "bulk"),
         aligned=width > 1,
         aligned_vectors=columns % width > 0,
-        line_aligned_stages=capability >= (9, 0) and columns * ITEMSIZE[data] % LINE > 0,
         native_bfloat16=capability >= (8, 0),
     )
     return choose(config, columns, rows, 132, SHARED_MEMORY[capability])

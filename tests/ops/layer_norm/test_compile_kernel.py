@@ -12,11 +12,9 @@ from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER, SIMPLIFIED
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.kernels.channels import streaming_tiling
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
-from gradkern.ops.layer_norm.cuda.row_config import LINE
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 pytestmark = pytest.mark.thorough
@@ -150,7 +148,6 @@ def norm_config(kind: tuple[Any, ...], capability: tuple[int, int]) -> LayerNorm
         native_bfloat16=capability >= (8, 0),
         residual="residual" in more,
         aligned_vectors="units" in more,
-        line_aligned_stages=capability >= (9, 0) and any(columns * ITEMSIZE[each] % LINE for each in (data, upstream)),
     )
     return choose(config, columns, 1 << 20, 132, SHARED_MEMORY[capability])
 

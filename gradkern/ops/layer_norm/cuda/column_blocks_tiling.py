@@ -61,7 +61,7 @@ def _with_rows(config: LayerNormConfig, columns: int) -> Iterator[LayerNormConfi
     widest = config.widest
     reduction_vectors = max(1, 8 // (config.width * widest))  # a thread has several single narrow elements
     choices = _BLOCKS_PER_ROW if config.source == "bulk" else (1,)
-    config = replace(config, source="plain", line_aligned_stages=False)
+    config = replace(config, source="plain")
     for part, slice_columns in sliced(config, columns, choices, _LEAST_SLICE):
         alone = part.blocks_per_row == 1
         for values, threads in product(_VALUES[widest], _THREADS):

@@ -165,7 +165,7 @@ class LayerNormConfig(RowConfig):
         bounds check. Not possible where a row may end anywhere in a stage. Not used where scale is in shared memory
         too: the loop over rows was longer there.
         """
-        anywhere = self.end_to_end or self.line_aligned_stages or self.aligned_vectors
+        anywhere = self.end_to_end or self.aligned_vectors
         return self.source == "bulk" and self.aligned and not anywhere and self.scale_in_registers
 
     @property

@@ -9,9 +9,7 @@ from typing import Self
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ByElementType, round_up
 
-__all__ = ["LINE", "RowConfig"]
-
-LINE = 128  # bytes of a line of memory
+__all__ = ["RowConfig"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +26,6 @@ class RowConfig(ByColumns, ByElementType):
     the begin of a row. A row's first vector begins up to width - 1 elements, its shift, before the row, and its last
     may end behind it; elements of other rows are masked. Rows a `period` apart have the same shift. A block takes only
     such rows, so that each of its threads has fixed columns.
-
-    line_aligned_stages: rows that are not aligned to 128-byte lines keep their offset within a line in the stage of the
-    ring. At the stage's start instead, the copy engine would request every line from the L2 cache in parts, and some
-    sectors twice: for rows of 1336 columns of 2 bytes 2.2 times as many requests and an eighth more bytes.
     """
 
     operator: str
@@ -57,7 +51,6 @@ class RowConfig(ByColumns, ByElementType):
     aligned: bool = True  # rows that are read start at multiples of 16 bytes
     packed: bool = True  # rows of every array lie end to end
     aligned_vectors: bool = False  # vectors are aligned in memory, not to the begin of a row
-    line_aligned_stages: bool = False  # a row keeps its offset within 128-byte lines in the ring
     long_rows: bool = False  # row numbers, or the bytes from row to row, need 64 bits
     native_bfloat16: bool = True
     blocks_per_processor: int = 1
@@ -158,12 +151,12 @@ class RowConfig(ByColumns, ByElementType):
         return self.blocks_per_row > 1 and self.phase == "fused"
 
     def slice_columns(self, columns: int) -> int:
-        """Columns of each block of a row; the last may have fewer. A multiple of 16 bytes in every type, or of a line
-        where rows are aligned to lines. With `aligned_vectors` the columns before the row in its first vector count.
+        """Columns of each block of a row; the last may have fewer. A multiple of 16 bytes in every type, and of a line
+        where bulk copies read rows. With `aligned_vectors` the columns before the row in its first vector count.
         """
         if self.aligned_vectors:
             columns += self.width - self.width // self.period(columns)
-        whole = 64 if self.source == "bulk" and not self.line_aligned_stages else 8
+        whole = 64 if self.source == "bulk" else 8
         return round_up(-(-columns // self.blocks_per_row), whole) if self.blocks_per_row > 1 else columns
 
     def period(self, columns: int) -> int:
@@ -205,21 +198,13 @@ class RowConfig(ByColumns, ByElementType):
         return (round_up(sizes[0], 16) + 16, round_up(sizes[1], 16) + 16)
 
     @property
-    def filled(self) -> tuple[int, int, int]:
-        """Bytes of one stage that rows fill: of X, of the second array, of the added array. A row that is not aligned
+    def slots(self) -> tuple[int, int, int]:
+        """Bytes of one stage: of X, of the second array, of the added array. A row that is not aligned
         to 16 bytes needs 16 more.
         """
         extra = 0 if self.aligned else 32
         x, d = (round_up(self.group_rows * each, 16) + extra for each in self.pitch)
         return x, d if self.needs_upstream else 0, x if self.needs_added else 0
-
-    @property
-    def slots(self) -> tuple[int, int, int]:
-        """The same with room for the offset within a line."""
-        x, d, z = (
-            round_up(each + LINE - 16, LINE) if self.line_aligned_stages and each else each for each in self.filled
-        )
-        return x, d, z
 
     @property
     def exchange_slots(self) -> int:

@@ -11,7 +11,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import bits_of, round_up
 from gradkern.cuda.launch import Kernel, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
-from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
+from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
 __all__ = ["NormProblem", "problem_of", "unfit"]
 
@@ -66,7 +66,6 @@ class NormProblem:
                 tensors[name].alignment % 16 == 0 and self.strides[name] % 16 == 0 and sizes[name] % 16 == 0
                 for name in read
             ),
-            "line_aligned_stages": source == "bulk" and any(self.strides[name] % LINE for name in read),
             "packed": self.strides == sizes,
             "long_rows": max(self.rows, 16 * columns, *self.strides.values()) > 1 << 30,
             "native_bfloat16": native,

@@ -15,7 +15,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.units import bytes_spanned
-from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
+from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 from gradkern.ops.layer_norm.cuda.row_sums import group_barrier
 
 __all__ = ["row_group", "row_ring"]
@@ -39,9 +39,7 @@ def row_ring(config: RowConfig) -> tuple[Callable[..., Any], ...]:
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
     END_TO_END, X_BYTES, D_BYTES = config.end_to_end, config.data_itemsize, config.upstream_itemsize
     # the bits of an address that determine a row's offset in its stage: copies are whole units of 16 bytes
-    WITHIN = (LINE - 16 if config.line_aligned_stages else 0) + (
-        0 if ALIGNED else 16 - config.vector_bytes if config.aligned_vectors else 15
-    )
+    WITHIN = 0 if ALIGNED else 16 - config.vector_bytes if config.aligned_vectors else 15
     D_ALIKE, Z_ALIKE = _alike(config)
     row_address = i.row_address_long if config.long_rows else i.row_address
     wait_for_copies = i.wait_for_copies(config.stages - 1)
@@ -133,9 +131,8 @@ def _pad(config: RowConfig) -> Callable[..., None]:
 
 
 def _alike(config: RowConfig) -> tuple[bool, bool]:
-    """Whether rows of the second and of the added array get X's offset within lines. They are then a fixed number of
-    bytes behind X's rows, and addresses take fewer registers. Usually it is also their own offset, as arrays are
-    aligned to lines; otherwise it is only slower.
+    """Whether rows of the second and of the added array have X's offset within units of 16 bytes. They are then a fixed
+    number of bytes behind X's rows, and addresses take fewer registers.
     """
     alike = config.aligned or config.aligned_vectors
     return alike and config.data_itemsize == config.upstream_itemsize, alike
@@ -148,7 +145,6 @@ def _bulk_fetch(config: RowConfig) -> Callable[..., None]:
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
     X_BYTES, D_BYTES = config.data_itemsize, config.upstream_itemsize
     COPIES = 1 if GROUP_ROWS == 1 or PACKED else GROUP_ROWS
-    WITHIN, (D_ALIKE, Z_ALIKE) = LINE - 16 if config.line_aligned_stages else 0, _alike(config)
     ROW = int64 if config.long_rows else int32
     row_address = i.row_address_long if config.long_rows else i.row_address
 
@@ -160,8 +156,8 @@ def _bulk_fetch(config: RowConfig) -> Callable[..., None]:
         return size if ALIGNED else bytes_spanned(address, size)
 
     @device_function
-    def copy_units(target: int, address: int, like: int, size: int, barrier: int) -> None:
-        i.bulk_copy(target + int32(like & WITHIN), address & -16, span(address, size), barrier)
+    def copy_units(target: int, address: int, size: int, barrier: int) -> None:
+        i.bulk_copy(target, address & -16, span(address, size), barrier)
 
     @device_function
     def fetch(
@@ -187,13 +183,12 @@ def _bulk_fetch(config: RowConfig) -> Callable[..., None]:
             for copy in range(COPIES):
                 if COPIES == 1 or copy < copies:
                     if NEEDS_X:
-                        copy_units(stage + copy * X_PITCH, x_from + copy * X_stride, x_from, x_size, barrier)
+                        copy_units(stage + copy * X_PITCH, x_from + copy * X_stride, x_size, barrier)
                     if NEEDS_D:
-                        d_at, like = stage + X_SLOT + copy * D_PITCH, x_from if D_ALIKE else d_from
-                        copy_units(d_at, d_from + copy * D_stride, like, d_size, barrier)
+                        copy_units(stage + X_SLOT + copy * D_PITCH, d_from + copy * D_stride, d_size, barrier)
                     if NEEDS_Z:
-                        z_at, like = stage + X_SLOT + D_SLOT + copy * X_PITCH, x_from if Z_ALIKE else z_from
-                        copy_units(z_at, z_from + copy * Z_stride, like, x_size, barrier)
+                        z_at = stage + X_SLOT + D_SLOT + copy * X_PITCH
+                        copy_units(z_at, z_from + copy * Z_stride, x_size, barrier)
 
     return fetch
 

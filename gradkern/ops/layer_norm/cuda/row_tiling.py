@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gradkern.cuda.device_code.columns import round_up
-from gradkern.ops.layer_norm.cuda.row_config import LINE, RowConfig
+from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
 __all__ = [
     "LEAST_SLICE",
     "REGISTERS",
     "SMALL",
-    "begins_within_lines",
     "clusters",
     "lanes_for",
     "placed",
@@ -28,16 +27,6 @@ SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less t
 LEAST_SLICE = 4096  # bytes of a row in one block: with less, blocks of a cluster mostly wait for each other
 # share of an H200's multiprocessors that can be occupied by clusters of this many blocks
 _PLACED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 6: 0.78, 8: 0.91, 16: 0.85}
-
-
-def begins_within_lines(config: RowConfig, columns: int) -> bool:
-    """`config.line_aligned_stages` for the number of rows that a group takes at a time: contiguous rows may all be
-    aligned to lines, and rows with gaps have places of their own.
-    """
-    if config.group_rows == 1 or not config.line_aligned_stages:
-        return config.line_aligned_stages
-    sizes = (config.data_itemsize, config.upstream_itemsize)
-    return config.packed and any(config.group_rows * columns * each % LINE for each in sizes)
 
 
 def sliced(

@@ -16,7 +16,6 @@ from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_tiling import (
     REGISTERS,
     SMALL,
-    begins_within_lines,
     clusters,
     lanes_for,
     sliced,
@@ -156,8 +155,7 @@ def _most_groups(config: LayerNormConfig, shared_bytes: int) -> int:
 
 def _finished(chosen: LayerNormConfig, columns: int, processors: int, shared_bytes: int) -> LayerNormConfig:
     """The config with its stages and final sums."""
-    chosen = replace(chosen, line_aligned_stages=begins_within_lines(chosen, columns))
-    stage = chosen.groups_per_block * chosen.blocks_per_processor * sum(chosen.filled)
+    stage = chosen.groups_per_block * chosen.blocks_per_processor * sum(chosen.slots)
     three = 3 * stage <= _IN_FLIGHT or not chosen.refills_early
     chosen = replace(
         chosen,
@@ -171,7 +169,7 @@ def _finished(chosen: LayerNormConfig, columns: int, processors: int, shared_byt
     while chosen.shared_bytes > shared_bytes and chosen.groups_per_block > 1:
         chosen = _with_last_step(replace(chosen, groups_per_block=chosen.groups_per_block // 2), processors)
     if chosen.shared_bytes > shared_bytes:
-        chosen = replace(chosen, source="plain", line_aligned_stages=False)
+        chosen = replace(chosen, source="plain")
     return chosen
 
 

@@ -110,7 +110,6 @@ def _with_rows(
     for groups in dict.fromkeys(max(1, each // config.group_threads) for each in threads):
         block = replace(
             config,
-            line_aligned_stages=False,
             groups_per_block=groups,
             stages=2,
             packed=config.packed or config.group_rows == 1,  # irrelevant for a single row

@@ -16,7 +16,6 @@ from gradkern.ops.layer_norm.cuda.forward.times import CUT, is_small, persistent
 from gradkern.ops.layer_norm.cuda.row_tiling import (
     REGISTERS,
     SMALL,
-    begins_within_lines,
     clusters,
     lanes_for,
     sliced,
@@ -128,8 +127,7 @@ def _with_groups(config: NormForwardConfig, columns: int, few: bool, shared_byte
 
 
 def _with_stages(config: NormForwardConfig, columns: int, shared_bytes: int) -> NormForwardConfig:
-    config = replace(config, line_aligned_stages=begins_within_lines(config, columns))
-    size = config.groups_per_block * sum(config.filled)
+    size = config.groups_per_block * sum(config.slots)
     config = replace(
         config,
         stages=max(min(3, _MOST_IN_FLIGHT // size), min(_MOST_STAGES, _IN_FLIGHT // size), 2),
