@@ -104,15 +104,14 @@ def test_parameters_in_shared_memory(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP])
 @pytest.mark.parametrize(("lanes", "groups"), [(4, 2), (32, 2), (96, 1)])
-@pytest.mark.parametrize("parameters", ["global", "prefetched"])
-def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups: int, parameters: str) -> None:
+def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups: int) -> None:
     config: dict[str, Any] = {
         "width": 4,
         "lanes": lanes,
         "vectors": 2,
         "groups_per_block": groups,
         "source": "plain",
-        "parameters": parameters,
+        "parameters": "prefetched",
     }
     rows = 19
     check(operator, rows, 8 * lanes - 4, (f, b), -(-rows // (groups * max(1, 32 // lanes))), scale_width=2, **config)
@@ -120,10 +119,7 @@ def test_a_block_that_ends_with_its_first_rows(operator: str, lanes: int, groups
 
 @pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, SKIP])
 @pytest.mark.parametrize(("blocks_per_row", "lanes", "columns"), [(2, 32, 500), (4, 64, 1604), (8, 160, 10_236)])
-@pytest.mark.parametrize("parameters", ["global", "prefetched"])
-def test_a_cluster_that_ends_with_its_row(
-    operator: str, blocks_per_row: int, lanes: int, columns: int, parameters: str
-) -> None:
+def test_a_cluster_that_ends_with_its_row(operator: str, blocks_per_row: int, lanes: int, columns: int) -> None:
     config: dict[str, Any] = {
         "width": 4,
         "lanes": lanes,
@@ -131,7 +127,7 @@ def test_a_cluster_that_ends_with_its_row(
         "groups_per_block": 1,
         "blocks_per_row": blocks_per_row,
     }
-    config |= {"source": "plain", "parameters": parameters, "scale_width": 4}
+    config |= {"source": "plain", "parameters": "prefetched", "scale_width": 4}
     check(operator, 3, columns, (f, b), 3 * blocks_per_row, **config)
 
 
@@ -200,7 +196,7 @@ def test_the_sum_has_the_type_of_skip_and_the_output_either(operator: str, types
     check(operator, 5, 200, types, 2, phase="apply", **cluster)
     plain: dict[str, Any] = {"source": "plain", "parameters": "prefetched", "scale_width": 4}
     check(operator, 5, 200, types, 5, width=4, lanes=64, vectors=1, groups_per_block=1, **plain)
-    check(operator, 3, 200, types, 6, **cluster, **{**plain, "parameters": "global"})
+    check(operator, 3, 200, types, 6, **cluster, **plain)
     check(operator, 9, 200, types, 2, source="async", width=4, lanes=16, vectors=4, groups_per_block=2)
 
 

@@ -24,8 +24,8 @@ class NormForwardConfig(RowConfig):
 
     biased: bool = False  # there is a bias
     shifted: bool = False  # a vector is added to every row of X, as skip is to X
-    # where scale and bias are when Y is computed: registers, shared, global (in the L2 cache), or prefetched: loaded to
-    # registers right after the row, while the row is added up
+    # where scale and bias are when Y is computed: registers, shared, or prefetched: loaded to registers right after the
+    # row, while the row is added up
     parameters: str = "registers"
 
     @property
@@ -80,7 +80,7 @@ class NormForwardConfig(RowConfig):
     @property
     def non_persistent(self) -> bool:
         """A block ends after its first rows: every row has its own group of threads."""
-        return self.parameters in ("global", "prefetched")
+        return self.parameters == "prefetched"
 
     def fewest_vectors(self, columns: int) -> int:
         """The value of `unpredicated_vectors` for rows of this many columns. The last vector is always checked: one

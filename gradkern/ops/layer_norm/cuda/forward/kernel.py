@@ -27,12 +27,7 @@ from gradkern.ops.layer_norm.cuda.aligned_rows import aligned_rows
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
-from gradkern.ops.layer_norm.cuda.parameters import (
-    parameter_vector,
-    parameter_words,
-    register_parameter,
-    shared_parameters,
-)
+from gradkern.ops.layer_norm.cuda.parameters import parameter_words, register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import pair_exchange
 
@@ -70,7 +65,7 @@ def build(config: NormForwardConfig) -> Callable[..., None]:
     HELD, KIND = (config.parameter_words, int32) if AHEAD else (PER_THREAD, FLOAT)  # a thread's part of a parameter
     load_shift = register_parameter(config, wanted=SHIFTED)
     copy_parameters, load_shared_parameter = shared_parameters(config)
-    take, squares, store = row_passes(config, load_shared_parameter, parameter_vector(config), parameter_words(config))
+    take, squares, store = row_passes(config, load_shared_parameter, parameter_words(config))
     over_lanes, share, merge, statistics_from_memory = row_statistics(config)
     exchange = pair_exchange(config)
     place_of, elements_inside = aligned_rows(config)
@@ -237,8 +232,7 @@ def build(config: NormForwardConfig) -> Callable[..., None]:
                     y_at = row_address(Y, own_row, Y_stride)
                     if ALIGNED_VECTORS:
                         y_at &= -UNIT
-                    store(x, y_at, m, r, scales, biases,
-                          scale, bias, first_column, lane, vectors, inside, valid)  # fmt: skip
+                    store(x, y_at, m, r, scales, biases, lane, vectors, inside, valid)
 
             row = ROW(row + step)
             stage = int32(stage + 1)

@@ -1,6 +1,6 @@
 """Chooses configs of non-persistent blocks, that end after their first rows, by a cost model.
 
-Such blocks load their rows at once. They load scale and bias right after the rows, or when they need them. The device's
+Such blocks load their rows at once, and scale and bias right after them. The device's
 block scheduler keeps accesses close together in memory, better than persistent blocks that drift apart. Where rows are
 few and wide, the blocks of a cluster share each row.
 """
@@ -106,20 +106,18 @@ def _with_columns(
 def _with_rows(
     config: NormForwardConfig, columns: int, threads: Iterable[int], more_registers: int
 ) -> Iterator[NormForwardConfig]:
-    """Blocks of about this many threads, at least one group, with each place of parameters; as many blocks as fit."""
+    """Blocks of about this many threads, at least one group; as many blocks as fit."""
     for groups in dict.fromkeys(max(1, each // config.group_threads) for each in threads):
         block = replace(
             config,
             groups_per_block=groups,
             stages=2,
+            parameters="prefetched",
             packed=config.packed or config.group_rows == 1,  # irrelevant for a single row
             unpredicated_vectors=config.fewest_vectors(columns),
         )
-        for parameters in ("prefetched", "global"):
-            made = replace(block, parameters=parameters)
-            most = _most_blocks(made, more_registers)
-            if most:
-                yield replace(made, blocks_per_processor=most)
+        if most := _most_blocks(block, more_registers):
+            yield replace(block, blocks_per_processor=most)
 
 
 def _most_blocks(config: NormForwardConfig, more_registers: int) -> int:
@@ -138,15 +136,10 @@ def _registers(config: NormForwardConfig) -> int:
     needed = config.per_thread * words
     if config.skips:
         needed += config.per_thread * config.data_itemsize // 4
-    if config.parameters == "prefetched":
-        needed += config.parameter_words * (1 + config.biased)
+    needed += config.parameter_words * (1 + config.biased)
     exchange = config.cluster or config.lanes > 32
     rest = 16 + 8 * words * (1 + (exchange or config.lanes < 32) + config.centred + config.cluster * config.centred)
     rest += 8 * (config.vectors > 8)
-    if config.parameters == "global" and config.per_thread >= 24:
-        rest += 8 * (exchange or config.vectors > 4) + 8 * config.cluster
-    if config.parameters == "global" and config.centred and needed >= 24 and config.vectors > 4:
-        rest += 16 if config.lanes == 32 and needed >= 32 else 8
     if config.skips and config.lanes < 32:
         rest += 16 * words
     return round_up(needed + rest, 8)

@@ -18,7 +18,6 @@ __all__ = ["row_passes"]
 def row_passes(
     config: NormForwardConfig,
     load_shared_parameter: Callable[..., None],
-    load_vector: Callable[..., None],
     words_of_parameter: tuple[Callable[..., None], Callable[..., None]],
 ) -> tuple[Callable[..., Any], ...]:
     """Three device functions:
@@ -29,7 +28,7 @@ def row_passes(
         Prefetches scale and bias where the config says so
     squares(x, mean, lane, vectors, inside, valid)
         returns the sum of their squared deviations from `mean`
-    store(x, y_at, mean, r, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
+    store(x, y_at, mean, r, scales, biases, lane, vectors, inside, valid)
         writes Y from `x`
 
     valid: this thread has a row; vectors: of a row in this block; inside: with aligned vectors, a bit for each of the
@@ -37,9 +36,7 @@ def row_passes(
     """
     WIDTH, LANES = config.width, config.lanes
     VECTORS, UNPREDICATED_VECTORS = config.vectors, config.unpredicated_vectors
-    IN_REGISTERS, SHARED, IN_MEMORY, AHEAD = (
-        config.parameters == each for each in ("registers", "shared", "global", "prefetched")
-    )
+    IN_REGISTERS, SHARED, AHEAD = (config.parameters == each for each in ("registers", "shared", "prefetched"))
     BIASED, CENTRED = config.biased, config.centred
     SKIPS, SHIFTED, SUM = config.skips, config.shifted, "sum" in config.written
     X_VECTOR, S_VECTOR, Y_VECTOR = (
@@ -142,40 +139,13 @@ def row_passes(
         return sums[0] + sums[1]
 
     @device_function
-    def multiply(x: Any, mean: Any, r: Any, scale_from: int, first_column: int, lane: int, vectors: int) -> None:
-        scale = cuda.local.array(WIDTH, FLOAT)
-        for j in range(VECTORS):
-            v = lane + j * LANES
-            if j < UNPREDICATED_VECTORS or v < vectors:
-                load_vector(scale, scale_from, first_column, v)
-                for e in range(WIDTH):
-                    n = j * WIDTH + e
-                    x[n] = ((x[n] - mean) * r if CENTRED else x[n] * r) * scale[e]
-
-    @device_function
-    def add(x: Any, bias_from: int, first_column: int, lane: int, vectors: int) -> None:
-        bias = cuda.local.array(WIDTH, FLOAT)
-        for j in range(VECTORS):
-            v = lane + j * LANES
-            if j < UNPREDICATED_VECTORS or v < vectors:
-                load_vector(bias, bias_from, first_column, v)
-                for e in range(WIDTH):
-                    x[j * WIDTH + e] += bias[e]
-
-    @device_function
     def store(
-        x: Any, y_at: int, mean: Any, r: Any, scales: Any, biases: Any, scale_from: int, bias_from: int,
-        first_column: int, lane: int, vectors: int, inside: int, valid: bool,
+        x: Any, y_at: int, mean: Any, r: Any, scales: Any, biases: Any, lane: int, vectors: int, inside: int,
+        valid: bool,
     ) -> None:  # fmt: skip
         """Y = (X - mean) * r * scale + bias"""
         shared = i.shared_memory()
         y, scale, bias = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
-        if IN_MEMORY:
-            # all loads before the first store: loads are not moved across a store. Each is used at once, in place: with
-            # a row's scales and biases in registers beside its values, half of these configs spill
-            multiply(x, mean, r, scale_from, first_column, lane, vectors)
-            if BIASED:
-                add(x, bias_from, first_column, lane, vectors)
         for j in range(VECTORS):
             v = lane + j * LANES
             if valid and (j < UNPREDICATED_VECTORS or v < vectors):
@@ -189,13 +159,10 @@ def row_passes(
                         unpack_parameter(bias, biases, j)
                 for e in range(WIDTH):
                     n = j * WIDTH + e
-                    if IN_MEMORY:
-                        y[e] = x[n]
-                    else:
-                        xh = (x[n] - mean) * r if CENTRED else x[n] * r
-                        y[e] = xh * (scales[n] if IN_REGISTERS else scale[e])
-                        if BIASED:
-                            y[e] = y[e] + (biases[n] if IN_REGISTERS else bias[e])
+                    xh = (x[n] - mean) * r if CENTRED else x[n] * r
+                    y[e] = xh * (scales[n] if IN_REGISTERS else scale[e])
+                    if BIASED:
+                        y[e] = y[e] + (biases[n] if IN_REGISTERS else bias[e])
                 if is_cut(inside, j):
                     own = i.opaque(inside)
                     for e in range(WIDTH):

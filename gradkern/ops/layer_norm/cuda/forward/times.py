@@ -92,16 +92,14 @@ def _large_non_persistent_loss(config: NormForwardConfig, columns: int) -> float
     """
     in_flight = config.blocks_per_processor * config.block_rows * columns * config.read_bytes / 1024
     warps, parameters = math.log2(config.group_threads / 32), _parameters(config)
-    late = config.parameters == "global"
     enough = 1 + 1.5 * config.centred - 0.9 * config.skips
-    enough = 7.3 * (enough + (0.37 + 0.19 * config.centred) * warps + 0.47 * late * parameters)
+    enough = 7.3 * (enough + (0.37 + 0.19 * config.centred) * warps)
     return (
         0.387 * math.exp(-in_flight / max(3.0, enough))
         + 0.0228 * config.skips
         - 0.0166 * config.centred
         + 0.0606 * parameters
         + 0.0177 * math.log2(16 / min(16, config.scale_width * config.parameter_itemsize)) * (1 + config.biased)
-        + 0.0093 * late
         + 0.0205 * (config.blocks_per_processor == 1)
         + 0.0085 * max(0.0, math.log2(config.threads / 128))
         + 0.0289 * max(0, config.per_thread * config.itemsize // 4 - 32) / 32
@@ -162,7 +160,6 @@ def _small_non_persistent_time(config: NormForwardConfig, columns: int, rows: in
         + _memory(config, columns, rows) * traffic
         + 0.791 * -(-blocks // room) * block_bytes / 65536  # of the multiprocessor with the most
         + 0.624 * parameter_bytes / 65536
-        + 0.21 * (config.parameters == "global")
         + 0.497 * max(32, config.lanes) / 512
         + (0.01 + 0.008 * config.skips) * config.vectors
         + 0.089 * (config.lanes > 32)
