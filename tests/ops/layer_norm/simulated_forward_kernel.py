@@ -236,16 +236,6 @@ def test_units_of_several_warps(parameters: str) -> None:
 
 
 @both
-@pytest.mark.parametrize(("width", "columns", "type_"), [(2, 101, b), (4, 201, h), (4, 198, b), (2, 101, f)])
-def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
-    config: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
-    check(operator, 37, columns, (type_, b), 4, **config)
-    check(operator, 37, columns, (type_, b), 4, parameters="shared", **config)
-    config |= {"blocks_per_row": 2, "parameters": "shared"}
-    check(operator, 19, 2 * columns + width // 2, (type_, b), 16, **config)
-
-
-@both
 @pytest.mark.parametrize("blocks_per_row", [2, 3])
 def test_slices_by_units(operator: str, blocks_per_row: int) -> None:
     config: dict[str, Any] = {

@@ -374,15 +374,6 @@ def test_units_of_four_elements(operator: str) -> None:
     check(operator, 9, 131, (f, f, f), 4, width=4, **config)
 
 
-@pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED, INVERTIBLE])
-@pytest.mark.parametrize(("width", "columns", "type_"), [(2, 101, b), (4, 201, h), (4, 198, b), (2, 101, f)])
-def test_units_of_less_than_sixteen_bytes(operator: str, width: int, columns: int, type_: str) -> None:
-    config: dict[str, Any] = {**UNITS, "width": width, "aligned": False}
-    check(operator, 37, columns, (type_, type_, b), 4, **config)
-    config |= {"blocks_per_row": 2}
-    check(operator, 19, 2 * columns + width // 2, (type_, type_, b), 16, residual=operator != INVERTIBLE, **config)
-
-
 @pytest.mark.parametrize("blocks_per_row", [2, 3])
 def test_slices_by_units(blocks_per_row: int) -> None:
     config: dict[str, Any] = {**UNITS, "width": 8, "lanes": 64, "vectors": 1, "blocks_per_row": blocks_per_row}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device_code.columns import round_up
@@ -13,7 +12,7 @@ from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
-from gradkern.ops.layer_norm.cuda.row_plan import NormProblem, problem_of, unfit
+from gradkern.ops.layer_norm.cuda.row_plan import NormProblem, problem_of, unfit, with_aligned_vectors
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 __all__ = ["plan"]
@@ -56,7 +55,9 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     return _plan(problem, _chosen(problem, config))
 
 
-def _chosen(problem: NormProblem, config: LayerNormConfig, *aligned_config: LayerNormConfig) -> LayerNormConfig:
+def _chosen(
+    problem: NormProblem, config: LayerNormConfig, aligned_config: LayerNormConfig | None = None
+) -> LayerNormConfig:
     device = problem.device
     return choose(
         config, problem.columns, problem.rows, device.processors, device.shared_bytes, aligned_config,
@@ -73,12 +74,9 @@ def _better(problem: NormProblem, config: LayerNormConfig) -> Iterator[LayerNorm
         if apart:
             yield apart
     # Vectors aligned in memory (see RowConfig), where other vectors have one element: rows of an even number of columns
-    # were faster in vectors of two. Vectors of half the size have half as many shifts.
+    # were faster in vectors of two.
     if config.width == 1 and problem.may_align_vectors(config, _LEAST_ALIGNED):
-        whole = 16 // config.data_itemsize
-        aligned_config = replace(config, aligned_vectors=True, scale_width=1)
-        widths = (replace(aligned_config, width=width, aligned=width == whole) for width in (whole, whole // 2))
-        yield _chosen(problem, config, *widths)
+        yield _chosen(problem, config, with_aligned_vectors(config))
 
 
 def _plan(problem: NormProblem, config: LayerNormConfig) -> LaunchesPlan:

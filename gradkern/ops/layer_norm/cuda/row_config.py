@@ -21,8 +21,8 @@ class RowConfig(ByColumns, ByElementType):
     norm's skip); and an array that is
     added to the result.
 
-    aligned_vectors: contiguous rows of an odd number of columns are not aligned to vectors of 16, 8 or 4 bytes, but
-    they are offset equally in all arrays whose elements have one size. Vectors are then aligned in memory instead of to
+    aligned_vectors: contiguous rows of an odd number of columns are not aligned to vectors of 16 bytes, but they are
+    offset equally in all arrays whose elements have one size. Vectors are then aligned in memory instead of to
     the begin of a row. A row's first vector begins up to width - 1 elements, its shift, before the row, and its last
     may end behind it; elements of other rows are masked. Rows a `period` apart have the same shift. A block takes only
     such rows, so that each of its threads has fixed columns.

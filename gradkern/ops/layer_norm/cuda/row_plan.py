@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
@@ -13,7 +13,9 @@ from gradkern.cuda.launch import Kernel, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["NormProblem", "problem_of", "unfit"]
+__all__ = ["NormProblem", "problem_of", "unfit", "with_aligned_vectors"]
+
+Config = TypeVar("Config", bound=RowConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,10 @@ def problem_of(call: Call, kinds: Mapping[str, str], matrices: Sequence[str]) ->
     return NormProblem(
         call, device, rows, columns, kinds, {kinds[name]: each for name, each in given.items()}, strides
     )  # fmt: skip
+
+
+def with_aligned_vectors(config: Config) -> Config:
+    return replace(config, aligned_vectors=True, width=16 // config.data_itemsize, scale_width=1, aligned=True)
 
 
 def unfit(config: RowConfig) -> Refusal:

@@ -39,8 +39,7 @@ def row_ring(config: RowConfig) -> tuple[Callable[..., Any], ...]:
     (X_PITCH, D_PITCH), (X_SLOT, D_SLOT, _) = config.pitch, config.slots
     END_TO_END, X_BYTES, D_BYTES = config.end_to_end, config.data_itemsize, config.upstream_itemsize
     # the bits of an address that determine a row's offset in its stage: copies are whole units of 16 bytes
-    WITHIN = 0 if ALIGNED else 16 - config.vector_bytes if config.aligned_vectors else 15
-    D_ALIKE, Z_ALIKE = _alike(config)
+    WITHIN = 0 if ALIGNED else 15
     row_address = i.row_address_long if config.long_rows else i.row_address
     wait_for_copies = i.wait_for_copies(config.stages - 1)
 
@@ -63,11 +62,8 @@ def row_ring(config: RowConfig) -> tuple[Callable[..., Any], ...]:
             if BULK and WITHIN:
                 start = row if PACKED else own_row
                 x_shift = row_address(X, start, X_stride) & WITHIN
-                d_shift, z_shift = x_shift, x_shift
-                if not D_ALIKE:
-                    d_shift = row_address(Y_grad, start, D_stride) & WITHIN
-                if not Z_ALIKE:
-                    z_shift = row_address(Z, start, Z_stride) & WITHIN
+                d_shift = row_address(Y_grad, start, D_stride) & WITHIN
+                z_shift = row_address(Z, start, Z_stride) & WITHIN
             if END_TO_END:
                 x_at = stage + group_row * (columns * X_BYTES) + x_shift
                 d_at = stage + X_SLOT + group_row * (columns * D_BYTES) + d_shift
@@ -128,14 +124,6 @@ def _pad(config: RowConfig) -> Callable[..., None]:
             stage = i.opaque(stage + 1)
 
     return pad
-
-
-def _alike(config: RowConfig) -> tuple[bool, bool]:
-    """Whether rows of the second and of the added array have X's offset within units of 16 bytes. They are then a fixed
-    number of bytes behind X's rows, and addresses take fewer registers.
-    """
-    alike = config.aligned or config.aligned_vectors
-    return alike and config.data_itemsize == config.upstream_itemsize, alike
 
 
 def _bulk_fetch(config: RowConfig) -> Callable[..., None]:

@@ -42,7 +42,7 @@ def choose(
     rows: int,
     processors: int,
     shared_bytes: int,
-    aligned_config: Sequence[LayerNormConfig] = (),
+    aligned_config: LayerNormConfig | None = None,
     max_cluster_size: int = 16,
 ) -> LayerNormConfig:
     """`config` with its threads, blocks per row, stages and final sums; width, types and source are given.
@@ -51,7 +51,7 @@ def choose(
     cuts = [each for each in CUT if each <= max_cluster_size] if config.source == "bulk" else [1]
     every = [
         each
-        for given in (*aligned_config, config)
+        for given in (*([aligned_config] if aligned_config else ()), config)
         for each in _with_columns(given, columns, processors, shared_bytes, cuts)
     ]
     full = [each for each in every if each.blocks_per_row * each.most_columns <= _MOST_IDLE * columns]
@@ -71,13 +71,12 @@ def _with_columns(
     in_clusters = config.source == "bulk"
     for part, slice_columns in sliced(config, columns, cuts):
         blocks_per_row = part.blocks_per_row
-        for width, values in _vectors(config):
+        for values in _SINGLE if config.width == 1 and config.widest == 2 else _VALUES[config.widest]:
             lanes = lanes_for(slice_columns, values, parts_of_warps=not config.aligned_vectors)
             lanes = round_up(lanes, 64) if lanes > 384 and registers == 2 else lanes  # 416 lanes spill registers
-            if lanes > _MOST_THREADS or _spills(config, blocks_per_row, lanes, width, values):
+            if lanes > _MOST_THREADS or values % config.width or _spills(config, blocks_per_row, lanes, values):
                 continue
-            chosen = replace(part, lanes=lanes, vectors=values // width)
-            chosen = replace(chosen, width=width, scale_width=min(config.scale_width, width))
+            chosen = replace(part, lanes=lanes, vectors=values // config.width)
             # without clusters the alternative is to read all rows twice
             few_values = not in_clusters and chosen.per_thread * registers * (3 + chosen.sums) <= 128
             if not few_values and not _has_registers(chosen, shared_bytes):
@@ -88,26 +87,14 @@ def _with_columns(
                 yield chosen
 
 
-def _spills(config: LayerNormConfig, blocks_per_row: int, lanes: int, width: int, values: int) -> bool:
+def _spills(config: LayerNormConfig, blocks_per_row: int, lanes: int, values: int) -> bool:
     """Configs that spill registers although `_registers` estimates that they fit: aligned vectors in clusters, single
     elements of the invertible norm (1.6 times as long where it was timed), and clusters of the largest blocks that also
     write branch_grad.
     """
     largest = config.branch != "" and config.centred and blocks_per_row > 1 and lanes > 384 and values >= 16
-    single = config.invertible and width == 1 and lanes <= (32 if config.widest == 2 else 16)
+    single = config.invertible and config.width == 1 and lanes <= (32 if config.widest == 2 else 16)
     return (values > 16 and config.aligned_vectors and blocks_per_row > 1) or (values > 12 and single) or largest
-
-
-def _vectors(config: LayerNormConfig) -> Iterator[tuple[int, int]]:
-    """Widths of vectors, each with the numbers of a row's values that a thread may have. Vectors half as wide as
-    alignment allows may leave fewer lanes idle.
-    """
-    widest = config.widest
-    halves = config.width // 2 if config.width * widest == 16 and config.width > 1 and not config.aligned_vectors else 0
-    for width in (config.width, halves):
-        for values in _SINGLE if width == 1 and widest == 2 else _VALUES[widest]:
-            if width and values % width == 0:
-                yield width, values
 
 
 def _very_wide(config: LayerNormConfig, columns: int, shared_bytes: int, cluster: int) -> LayerNormConfig:

@@ -26,9 +26,9 @@ CUT = {1: 0.0, 2: 0.0175, 3: 0.0164, 4: 0.0104, 6: 0.0252, 8: 0.0, 16: 0.0123}
 # elements, by the width of a thread's accesses
 _ROW = {"layer": 0.458, "simplified": 0.457, "invertible": 0.523}
 _ELEMENTS = {
-    "layer": {1: 0.132, 4: 0.129, 8: 0.123},
-    "simplified": {1: 0.119, 4: 0.106, 8: 0.102},
-    "invertible": {1: 0.146, 4: 0.134, 8: 0.122},
+    "layer": {1: 0.132, 8: 0.123},
+    "simplified": {1: 0.119, 8: 0.102},
+    "invertible": {1: 0.146, 8: 0.122},
 }
 _SINGLE_IN_CLUSTERS = 0.071  # added for each row of single elements and each doubling of its blocks
 # added for 1024 elements where the threads of a row together write half a sector of 32 bytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from gradkern.call import Call, Refusal
@@ -12,7 +11,7 @@ from gradkern.cuda.rows import EmptyPlan
 from gradkern.ops.layer_norm import NAMES
 from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
-from gradkern.ops.layer_norm.cuda.row_plan import NormProblem, problem_of, unfit
+from gradkern.ops.layer_norm.cuda.row_plan import NormProblem, problem_of, unfit, with_aligned_vectors
 
 __all__ = ["plan"]
 
@@ -32,11 +31,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
         shifted="shift" in problem.tensors,
     )
     narrow = config.width * config.data_itemsize < 8  # wider vectors are faster than aligned vectors with masks
-    aligned_config = None
-    if narrow and problem.may_align_vectors(config, _LEAST_ALIGNED):
-        aligned_config = replace(
-            config, aligned_vectors=True, width=16 // config.data_itemsize, scale_width=1, aligned=True
-        )
+    aligned = narrow and problem.may_align_vectors(config, _LEAST_ALIGNED)
     device = problem.device
     chosen = partial(
         choose,
@@ -45,7 +40,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
         problem.rows,
         device.processors,
         device.shared_bytes,
-        aligned_config,
+        with_aligned_vectors(config) if aligned else None,
         max_cluster_size=device.max_cluster_size,
     )
     try:

@@ -49,30 +49,15 @@ def choose(
     more_registers = 4 * config.itemsize * (1 + config.centred) if shared_bytes < SMALL else 0
     most_blocks_per_row = min(most_blocks_per_row, max_cluster_size)
     timed = choose_non_persistent(config, columns, rows, processors, most_blocks_per_row, more_registers)
-    widths = [*_widths(config), *(_aligned_widths(aligned_config) if aligned_config else ())]
+    ways = [config, *([aligned_config] if aligned_config else ())]
     cuts = [each for each in CUT if each <= max_cluster_size] if config.source == "bulk" else [1]
-    persistent = _persistent(widths, columns, rows, processors, shared_bytes, cuts)
+    persistent = _persistent(ways, columns, rows, processors, shared_bytes, cuts)
     if timed is None:
         return persistent
     time, non_persistent = timed
     # blocks of small arrays with a single row need no ring
     alone = is_small(config, columns, rows, processors) and rows <= 2 * processors and persistent.blocks_per_row == 1
     return non_persistent if alone or time < persistent_time(persistent, columns, rows, processors) else persistent
-
-
-def _widths(config: NormForwardConfig) -> Iterator[NormForwardConfig]:
-    """Vectors as wide as alignment allows, and half as wide: these may leave fewer lanes idle."""
-    yield config
-    if config.width * config.widest == 16 and config.width > 1 and not config.aligned_vectors:
-        yield replace(config, width=config.width // 2, scale_width=min(config.scale_width, config.width // 2))
-
-
-def _aligned_widths(aligned_config: NormForwardConfig) -> Iterator[NormForwardConfig]:
-    """Vectors of 16, 8 and 4 bytes: smaller ones have fewer distinct shifts."""
-    width = aligned_config.width
-    while width > 1 and width * aligned_config.data_itemsize >= 4:
-        yield replace(aligned_config, width=width, aligned=width * aligned_config.data_itemsize == 16)
-        width //= 2
 
 
 def _persistent(
