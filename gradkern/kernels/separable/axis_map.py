@@ -216,4 +216,6 @@ def most_outputs(axis: AxisMap) -> float:
         return -(-((axis.kernel - 1) * axis.dilation + 1) // axis.stride)
     if isinstance(axis, Adaptive):
         return axis.output / axis.input + 2
-    return axis.output if axis.step == 0 else 2 * axis.reach * abs(axis.divisor / axis.step)
+    if axis.step == 0:
+        return axis.output
+    return abs(axis.divisor / axis.step) * (1 if axis.mode == "nearest" else 2 * axis.reach) + (axis.mode == "nearest")

@@ -107,16 +107,20 @@ def _adaptive(compute: str) -> tuple[Callable[..., Any], ...]:
 
 
 def _range(kind: Kind, compute: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Of a resampling, whose terms are less than its reach from the coordinate: in float32, a little wider."""
-    REACH, NARROWED = float32(2 if kind.name == "cubic" else 1), kind.narrowed
+    """Of a resampling: the outputs whose coordinate is so far from x, below it and above; in float32, a little wider,
+    most of a nearest element's, whose weight is 1 on the edge.
+    """
+    rounded = {"floor": (0.0, 1.0), "ceil": (1.0, 0.0)}.get(kind.rounding, (0.5, 0.5))
+    below, above = {"nearest": rounded, "cubic": (2.0, 2.0)}.get(kind.name, (1.0, 1.0))
+    BELOW, ABOVE, NARROWED = float32(below), float32(above), kind.narrowed
+    MARGIN = float32(0.05 if kind.name == "nearest" else 0.01)
     bits, of_compute = i.float_of_bits("float32"), i.float_of_bits(compute)
 
     @device_function
-    def reach(a: Any) -> Any:
-        result = REACH
+    def reach(distance: Any, a: Any) -> Any:
         if NARROWED:
-            result = REACH / float32(of_compute(a[9]))
-        return result
+            distance = distance / float32(of_compute(a[9]))
+        return distance
 
     @device_function
     def edge(x: Any, a: Any) -> Any:
@@ -133,8 +137,8 @@ def _range(kind: Kind, compute: str) -> tuple[Callable[..., Any], Callable[..., 
         near = int32(0) if inverse >= float32(0) else int32(a[0] - 1)
         found = int32(0)
         if x != near and inverse != float32(0):
-            o = min(edge(float32(x) - reach(a), a), edge(float32(x) + reach(a), a))
-            found = limited(math.ceil(o - float32(0.01) - abs(o) * float32(1e-6)), a)
+            o = min(edge(float32(x) - reach(BELOW, a), a), edge(float32(x) + reach(ABOVE, a), a))
+            found = limited(math.ceil(o - MARGIN - abs(o) * float32(1e-6)), a)
         return found
 
     @device_function
@@ -143,8 +147,8 @@ def _range(kind: Kind, compute: str) -> tuple[Callable[..., Any], Callable[..., 
         far = int32(a[0] - 1) if inverse >= float32(0) else int32(0)
         found = int32(a[1] - 1)
         if x != far and inverse != float32(0):
-            o = max(edge(float32(x) - reach(a), a), edge(float32(x) + reach(a), a))
-            found = limited(math.floor(o + float32(0.01) + abs(o) * float32(1e-6)), a)
+            o = max(edge(float32(x) - reach(BELOW, a), a), edge(float32(x) + reach(ABOVE, a), a))
+            found = limited(math.floor(o + MARGIN + abs(o) * float32(1e-6)), a)
         return found
 
     return first, last
