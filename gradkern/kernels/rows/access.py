@@ -14,7 +14,15 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["NO_REDUCTION", "Reduction", "RowArithmetic", "picking", "vector_access"]
+__all__ = [
+    "NO_REDUCTION",
+    "NO_RESULTS",
+    "Reduction",
+    "RowArithmetic",
+    "not_rescaled",
+    "picking",
+    "vector_access",
+]
 
 
 @device_function
@@ -25,6 +33,12 @@ def _sums(first: Any, second: Any, more: Any, other: Any) -> Any:
 @device_function
 def _nothing(totals: Any, r: Any, columns: Any) -> None:
     pass
+
+
+@device_function
+def not_rescaled(first: Any, second: Any, part: Any, total: Any) -> Any:
+    """In the place of a Reduction's `rescale` that there is not."""
+    return first, second
 
 
 @device_function
@@ -40,12 +54,18 @@ class Reduction:
     combine   (first, second, more, other) -> the two values of two parts of a row: their sums, unless given
     identity  the values of no elements: `combine` with them returns the other part
     plain     `terms` of an element that is not apart, where the operator has such elements; see RowArithmetic.apart
+    rescale   of the second reduction: (first, second, part, total) -> the two values as with the first reduction's
+              first value of the row, `total`, of those that were computed with its value of a part, `part`. With it
+              the parts of a row wait for each other once, not twice
+    single    the second value means nothing, whatever RowsTypes.pairs says
     """
 
     terms: Callable[..., Any]
     combine: Callable[..., Any] = _sums
     identity: tuple[float, float] = (0.0, 0.0)
     plain: Callable[..., Any] | None = None
+    rescale: Callable[..., Any] | None = None
+    single: bool = False
 
 
 @device_function
@@ -53,8 +73,13 @@ def _no_terms(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:
     return x[0], x[0]
 
 
-NO_REDUCTION = Reduction(_no_terms)
-"""In the place of one that an operator does not have."""
+@device_function
+def _no_results(values: Any, totals: Any, r: Any, columns: Any) -> None:
+    pass
+
+
+NO_REDUCTION, NO_RESULTS = Reduction(_no_terms), _no_results
+"""In the place of what an operator does not have."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +96,8 @@ class RowArithmetic:
                 label: all others are reduced and mapped by the plain functions, which need not tell elements apart.
                 Before `finish` and behind it; only where elements are adjacent in memory
     plain       `map` of an element that is not apart
+    results     (values, totals, r, columns), before `finish`, only in threads that write a row's results: sets them.
+                Without it they are the first of the totals that `finish` leaves
 
     x has one element of every input, p one number of every parameter, r the row's scalars, totals the values of the
     first reduction (0 and 1) and of the second (2 and 3); column is the element's number in its row. All are local
@@ -84,6 +111,7 @@ class RowArithmetic:
     values: int = 0
     apart: Callable[..., Any] = _never
     plain: Callable[..., None] | None = None
+    results: Callable[..., None] = NO_RESULTS
 
 
 def picking(count: int) -> Callable[..., None]:

@@ -16,7 +16,14 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, picking, vector_access
+from gradkern.kernels.rows.access import (
+    NO_REDUCTION,
+    NO_RESULTS,
+    Reduction,
+    RowArithmetic,
+    picking,
+    vector_access,
+)
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, over_teams
@@ -46,6 +53,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
     combine_first = over_teams(types, config, first_reduction, 0)
     combine_second = over_teams(types, config, second_reduction, 1)
     begin_cluster = cluster_barriers(types, config)
+    results_of, OWN_RESULTS = arithmetic.results, arithmetic.results is not NO_RESULTS
 
     @device_function
     def load_vectors(words: Any, place: int, last: int, a0: int, a1: int, a2: int, s0: int, s1: int, s2: int) -> None:
@@ -161,6 +169,7 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
         totals, r = cuda.local.array(4 * WIDTH, FLOAT), cuda.local.array(R * WIDTH, FLOAT)
         first, second = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         own, q = cuda.local.array(4, FLOAT), cuda.local.array(R, FLOAT)
+        values = cuda.local.array(2, FLOAT)
         load_vectors(words, begin, last, a0, a1, a2, in_0_step, in_1_step, in_2_step)
         if SCALARS > 0:
             for e in range(WIDTH):
@@ -198,12 +207,15 @@ def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic
                 own[k] = totals[4 * e + k]
             for k in range(R):
                 q[k] = r[e * R + k]
+            if OWN_RESULTS and RESULTS > 0 and inside and begin == 0:
+                results_of(values, own, q, FLOAT(columns))
+                store_results(r_0, r_1, values, int64(matrix) * inner + column + e)
             finish(own, q, FLOAT(columns))
             for k in range(4):
                 totals[4 * e + k] = own[k]
             for k in range(R):
                 r[e * R + k] = q[k]
-            if RESULTS > 0 and inside and begin == 0:
+            if not OWN_RESULTS and RESULTS > 0 and inside and begin == 0:
                 store_results(r_0, r_1, own, int64(matrix) * inner + column + e)
 
         if OUTPUTS > 0:

@@ -20,10 +20,17 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import NO_REDUCTION, Reduction, RowArithmetic, picking, vector_access
+from gradkern.kernels.rows.access import (
+    NO_REDUCTION,
+    NO_RESULTS,
+    Reduction,
+    RowArithmetic,
+    picking,
+    vector_access,
+)
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import VECTOR, RowsTypes
-from gradkern.kernels.rows.totals import cluster_barriers, identity_of, over_row
+from gradkern.kernels.rows.totals import cluster_barriers, identity_of, over_lanes_of, over_row
 
 __all__ = ["rows_kernel"]
 
@@ -51,9 +58,12 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
         types, WIDTH, not SHIFTED, WIDTH, arithmetic
     )
     begin_cluster = cluster_barriers(types, config)
+    results_of, OWN_RESULTS = arithmetic.results, arithmetic.results is not NO_RESULTS
     first_reduction, second_reduction = (*arithmetic.reductions, *[NO_REDUCTION] * 2)[:2]
-    combine_first = over_row(types, config, first_reduction, 0)
-    combine_second = over_row(types, config, second_reduction, 1)
+    ONCE, IN_WARP = second_reduction.rescale is not None, min(LANES, 32)
+    send_first, first_of_row = over_row(types, config, first_reduction, 0)
+    send_second, second_of_row = over_row(types, config, second_reduction, 1, ONCE)
+    first_of_warp, second_of_warp = over_lanes_of(types, first_reduction), over_lanes_of(types, second_reduction)
     first_identity, second_identity = identity_of(types, first_reduction), identity_of(types, second_reduction)
 
     @device_function
@@ -224,6 +234,7 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
 
         words = cuda.local.array(HELD_WORDS, int32)
         totals, r = cuda.local.array(4, FLOAT), cuda.local.array(R, FLOAT)
+        values = cuda.local.array(2, FLOAT)
         v0 = int32(rank * LANES + lane)
         load_vectors(words, v0, last, a0, a1, a2)
         if SCALARS > 0:
@@ -240,7 +251,11 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                 if HELD or v - lane > last:
                     break
                 load_vectors(words, v, last, a0, a1, a2)
-            totals[0], totals[1] = combine_first(first, second, thread, rank)
+            first, second = first_of_warp(first, second, IN_WARP)
+            send_first(first, second, thread, rank)
+            if not ONCE:
+                first, second = first_of_row(first, second, thread, first)
+            totals[0], totals[1] = first, second
         if REDUCTIONS > 1:
             first, second = second_identity()
             v = v0
@@ -253,9 +268,16 @@ def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic)
                 v = int32(v + VECTORS * STEP)
                 if HELD or v - lane > last:
                     break
-            totals[2], totals[3] = combine_second(first, second, thread, rank)
+            first, second = second_of_warp(first, second, IN_WARP)
+            send_second(first, second, thread, rank)
+            if ONCE:
+                totals[0], totals[1] = first_of_row(totals[0], totals[1], thread, first)
+            totals[2], totals[3] = second_of_row(first, second, thread, totals[0])
+        if OWN_RESULTS and RESULTS > 0 and valid and v0 == 0:
+            results_of(values, totals, r, FLOAT(columns))
+            store_results(r_0, r_1, values, row)
         finish(totals, r, FLOAT(columns))
-        if RESULTS > 0 and valid and v0 == 0:
+        if not OWN_RESULTS and RESULTS > 0 and valid and v0 == 0:
             store_results(r_0, r_1, totals, row)
 
         if OUTPUTS > 0:

@@ -12,11 +12,11 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import Reduction
+from gradkern.kernels.rows.access import Reduction, not_rescaled
 from gradkern.kernels.rows.config import BARRIER, RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["cluster_barriers", "identity_of", "over_row", "over_teams"]
+__all__ = ["cluster_barriers", "identity_of", "over_lanes_of", "over_row", "over_teams"]
 
 
 def identity_of(types: RowsTypes, reduction: Reduction) -> Callable[[], Any]:
@@ -46,23 +46,15 @@ def cluster_barriers(types: RowsTypes, config: RowsConfig) -> Callable[[int], No
             for k in range(REDUCTIONS):
                 i.arrive_and_expect(i.shared_memory() + k * BARRIER, BYTES)
         i.warp_barrier()
-        i.cluster_arrive()
+        i.cluster_arrive_relaxed()  # the fence orders what the others wait for
 
     return begin
 
 
-def over_row(types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int) -> Callable[..., Any]:
-    """The device function combine(first, second, thread, rank) for rows whose elements are adjacent: all threads of a
-    row get the same values. number: of the reduction.
-    """
-    LANES, CLUSTER, SLOTS, PAIRS, WARPS = config.lanes, config.cluster, config.slots, types.pairs, config.lanes // 32
-    IN_WARP, SPREAD = min(LANES, 32), 1 << (min(SLOTS, 32) - 1).bit_length()
-    DOUBLE, PAIR = types.compute == "float64", 2 * ITEMSIZE[types.compute]
-    FLOAT, BARRIER_AT, AT = float64 if DOUBLE else float32, number * BARRIER, config.partial_at(types, number)
-    combine, identity = reduction.combine, identity_of(types, reduction)
-    shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
-    send_pair = i.send_pair_double if DOUBLE else i.send_pair
-    store_pair, load_pair = i.storer("shared", types.compute, 2), i.loader("shared", types.compute, 2)
+def over_lanes_of(types: RowsTypes, reduction: Reduction) -> Callable[..., Any]:
+    """The device function (first, second, lanes): of so many lanes side by side, a power of two."""
+    PAIRS, combine = types.pairs and not reduction.single, reduction.combine
+    shuffle_xor = i.shuffle_xor_double if types.compute == "float64" else i.shuffle_xor
 
     @device_function
     def over_lanes(first: Any, second: Any, lanes: int) -> Any:
@@ -75,12 +67,34 @@ def over_row(types: RowsTypes, config: RowsConfig, reduction: Reduction, number:
             distance = int32(distance // 2)
         return first, second
 
+    return over_lanes
+
+
+def over_row(
+    types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int, of_parts: bool = False
+) -> tuple[Callable[..., None], Callable[..., Any]]:
+    """Device functions for rows whose elements are adjacent. number: of the reduction.
+
+    send(first, second, thread, rank)        a warp's values, to all warps of the row
+    combined(first, second, thread, total)   the row's values, the same in all its threads; of a row of one warp its own
+
+    of_parts: the values were computed with the first reduction's value of each warp's part, and are rescaled to its
+    value of the row, `total`.
+    """
+    CLUSTER, SLOTS, WARPS = config.cluster, config.slots, config.lanes // 32
+    SPREAD = 1 << (min(SLOTS, 32) - 1).bit_length()
+    DOUBLE, PAIR = types.compute == "float64", 2 * ITEMSIZE[types.compute]
+    FLOAT, BARRIER_AT, AT = float64 if DOUBLE else float32, number * BARRIER, config.partial_at(types, number)
+    FIRST_AT, rescale = config.partial_at(types, 0), reduction.rescale or not_rescaled
+    combine, identity, over_lanes = reduction.combine, identity_of(types, reduction), over_lanes_of(types, reduction)
+    send_pair = i.send_pair_double if DOUBLE else i.send_pair
+    store_pair, load_pair = i.storer("shared", types.compute, 2), i.loader("shared", types.compute, 2)
+
     @device_function
-    def over_row(first: Any, second: Any, thread: int, rank: int) -> Any:
-        first, second = over_lanes(first, second, IN_WARP)
+    def send(first: Any, second: Any, thread: int, rank: int) -> None:
         if SLOTS > 1:
             pair = cuda.local.array(2, FLOAT)
-            warp, warp_lane = int32(thread // 32), int32(thread % 32)
+            warp, warp_lane = int32(thread >> 5), int32(thread & 31)
             at = i.shared_memory() + AT
             if CLUSTER > 1:
                 barrier = i.shared_memory() + BARRIER_AT
@@ -90,22 +104,32 @@ def over_row(types: RowsTypes, config: RowsConfig, reduction: Reduction, number:
                 if warp_lane < CLUSTER:
                     to = i.peer_address(at + (rank * WARPS + warp) * PAIR, warp_lane)
                     send_pair(to, first, second, i.peer_address(barrier, warp_lane))
-                i.wait_cluster(barrier, 0)
-            else:
-                if warp_lane == 0:
-                    pair[0], pair[1] = first, second
-                    store_pair(at + warp * PAIR, pair)
+            elif warp_lane == 0:
+                pair[0], pair[1] = first, second
+                store_pair(at + warp * PAIR, pair)
+
+    @device_function
+    def combined(first: Any, second: Any, thread: int, total: Any) -> Any:
+        if SLOTS > 1:
+            pair, part = cuda.local.array(2, FLOAT), cuda.local.array(2, FLOAT)
+            warp_lane, at = int32(thread & 31), i.shared_memory()
+            if CLUSTER > 1:
+                i.wait_cluster(at + BARRIER_AT, 0)
+            elif number == 0 or not of_parts:
                 wait_for_block()
             first, second = identity()
             for slot in range(0, SLOTS, 32):
                 own = int32(slot + warp_lane % SPREAD)
                 if own < SLOTS:
-                    load_pair(pair, at + own * PAIR)
+                    load_pair(pair, at + (AT + own * PAIR))
+                    if of_parts:
+                        load_pair(part, at + (FIRST_AT + own * PAIR))
+                        pair[0], pair[1] = rescale(pair[0], pair[1], part[0], total)
                     first, second = combine(first, second, pair[0], pair[1])
             first, second = over_lanes(first, second, SPREAD)
         return first, second
 
-    return over_row
+    return send, combined
 
 
 def over_teams(types: RowsTypes, config: RowsConfig, reduction: Reduction, number: int) -> Callable[..., None]:

@@ -116,14 +116,19 @@ def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArith
     APPROXIMATE = types.inputs[0] in ("float16", "bfloat16")
     LABELS, ENTROPY, GRADIENT, WEIGHTED = bool(loss.labels), loss.entropy, loss.gradient, loss.weighted
     SMOOTHING, CAPPED, BIASED, BIAS = loss.smoothing > 0, loss.softcap > 0, loss.logit_bias, int(loss.weighted)
+    Z = loss.z_loss > 0
+    LOGS = ENTROPY or SMOOTHING or Z or not LABELS
     E, LEFT, Z_LOSS, CAP, INVERSE_CAP = _constants(
         types, loss.smoothing, 1 - loss.smoothing, loss.z_loss, loss.softcap, 1 / (loss.softcap or 1)
     )
     LOG2_E, LN_2, ZERO, ONE, TWO = _constants(types, 1 / math.log(2), math.log(2), 0, 1, 2)
     (LEAST,) = _constants(types, -1e4)  # in place of -inf: exp of it is 0
+    (LOWEST,) = _constants(types, -1e38)  # the same for a maximum, from which differences are taken
     (NOTHING,) = _constants(types, -0.0)  # which the compiler does not add
     UNIT = LN_2 if APPROXIMATE else ONE  # of exponents
     is_label, apart = _labels(config)
+    single = LABELS and not ENTROPY and not SMOOTHING  # sums of exponentials alone
+    once = single and not config.inner
     TWICE_CAP, DOUBLED = _constants(types, 2 * loss.softcap, 2 / math.log(2) / (loss.softcap or 1))
     EXACT_LOG2_E = float(LOG2_E)
 
@@ -140,6 +145,8 @@ def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArith
 
     @device_function
     def shift_of(most: Any) -> Any:
+        if once:
+            most = max(most, LOWEST)
         return most * LOG2_E if APPROXIMATE else most
 
     @device_function
@@ -201,40 +208,76 @@ def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArith
         return largest, others, compute
 
     @device_function
-    def finish(totals: Any, r: Any, columns: Any) -> None:
-        """Leaves loss, entropy, the factor of the exponentials and the gradient at the label; or log, and log_prob."""
-        most, of_label, total, second = totals[0], totals[1], totals[2], totals[3]
-        shift, factor, rest = shift_of(most), r[1], total
-        e_label = ZERO
+    def at_label(totals: Any, r: Any, shift: Any) -> Any:
+        """The label's logit, and its exponential, 0 where no label counts."""
+        of_label, e_label = totals[1], ZERO
         if LABELS and r[0] >= 0:
             e_label = power(exponent(of_label, shift))
-            total += e_label
-        log, inverse = math.log(total), ONE / total
-        entropy = log - UNIT * (second * inverse)
-        if APPROXIMATE:
-            log -= LN_2 * FLOAT(float64(most) * EXACT_LOG2_E - float64(shift))
-        z_slope = TWO * Z_LOSS * (most + log)
-        value, weight, all_weights, share = ZERO, ZERO, ZERO, ZERO
+        return of_label, e_label
+
+    @device_function
+    def inverse_of(x: Any) -> Any:
+        return i.reciprocal_approximate(x) if APPROXIMATE else ONE / x
+
+    @device_function
+    def correction(most: Any, shift: Any) -> Any:
+        """Of the logarithm of exponentials' sum."""
+        return LN_2 * FLOAT(float64(most) * EXACT_LOG2_E - float64(shift)) if APPROXIMATE else ZERO
+
+    @device_function
+    def nll_of(most: Any, shift: Any, of_label: Any, e_label: Any, rest: Any) -> Any:
+        largest = of_label == most
+        nll = math.log1p(rest * inverse_of(e_label) if largest else (rest - ONE) + e_label)
+        return nll if largest else (nll - correction(most, shift)) - (of_label - most)
+
+    @device_function
+    def results(values: Any, totals: Any, r: Any, columns: Any) -> None:
+        """The loss, and the entropy."""
+        most, rest, second = totals[0], totals[2], totals[3]
+        shift = shift_of(most)
+        of_label, e_label = at_label(totals, r, shift)
+        total, log, nll = rest + e_label, ZERO, ZERO
+        if LOGS:
+            log = math.log(total)
+            values[1] = log - UNIT * (second * inverse_of(total))
+            log -= correction(most, shift)
+        if LABELS:
+            if r[0] >= 0:
+                nll = nll_of(most, shift, of_label, e_label, rest)
+            value = LEFT * r[2] * nll
+            if SMOOTHING:
+                share = E / columns
+                value += share * r[3] * log - share * second
+        else:
+            value = of_label * log - second
+        if Z:
+            value += Z_LOSS * (most + log) * (most + log)
+        values[0] = value
+        if LABELS and r[0] == IGNORED:
+            values[0] = ZERO
+
+    @device_function
+    def finish(totals: Any, r: Any, columns: Any) -> None:
+        """Leaves the factor of the exponentials and the gradient at the label; or log, and log_prob."""
+        most, rest = totals[0], totals[2]
+        shift, factor = shift_of(most), r[1]
+        of_label, e_label = at_label(totals, r, shift)
+        total = rest + e_label
+        inverse = inverse_of(total)
+        log, z_slope = ZERO, ZERO
+        if Z or not GRADIENT:
+            log = math.log(total) - correction(most, shift)
+            z_slope = TWO * Z_LOSS * (most + log)
+        weight, all_weights, share = ZERO, ZERO, ZERO
         if LABELS:
             weight = LEFT * r[2]
-            nll = ZERO
-            if r[0] >= 0:
-                nll = math.log1p(rest / e_label) if of_label == most else log - (of_label - most)
-            value = weight * nll
             if SMOOTHING:
                 share = E / columns
                 all_weights = share * r[3]
-                value += all_weights * log - share * second
         else:
             all_weights = of_label
-            value = all_weights * log - second
-        value += Z_LOSS * (most + log) * (most + log)
-        totals[0] = value
-        if LABELS and r[0] == IGNORED:
-            totals[0] = ZERO
-            if GRADIENT:
-                r[0] = FLOAT(ZERO_ROW)
-        totals[1] = entropy
+        if LABELS and GRADIENT and r[0] == IGNORED:
+            r[0] = FLOAT(ZERO_ROW)
         r[3] = shift
         if GRADIENT:
             totals[2] = factor * (weight + all_weights + z_slope) * inverse
@@ -248,15 +291,22 @@ def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArith
         else:
             totals[2], r[1] = log, most
             if LABELS:
+                nll = ZERO
+                if r[0] >= 0:
+                    nll = nll_of(most, shift, of_label, e_label, rest)
                 totals[3] = -nll
+
+    @device_function
+    def rescale(first: Any, second: Any, part: Any, total: Any) -> Any:
+        return first * power(shift_of(part) - shift_of(total)), second
 
     largest, others, compute = elements(LABELS)
     plain_largest, plain_others, plain = elements(False)
     reductions = (
         Reduction(largest, _largest_and_sum, (-math.inf, 0.0), plain=plain_largest),
-        Reduction(others, plain=plain_others),
+        Reduction(others, plain=plain_others, rescale=rescale if once else None, single=single),
     )
-    arithmetic = RowArithmetic(reductions, compute, finish, _scalars(types, loss, True), 4)
+    arithmetic = RowArithmetic(reductions, compute, finish, _scalars(types, loss, True), 4, results=results)
     return replace(arithmetic, apart=apart, plain=plain) if LABELS else arithmetic
 
 
