@@ -23,7 +23,7 @@ from gradkern.torch.native import words as w
 
 __all__ = ["FUNCTIONS", "compiled"]
 
-FUNCTIONS = 64
+FUNCTIONS = 128
 """Operators that one process can register: each has a function of its own that knows its block."""
 
 _TRIES = 4096
