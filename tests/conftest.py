@@ -47,7 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The one place where markers become skips, and an order. What --every-kernel and --long add is left out without
-    a word for each: thousands of cases, of which a skip takes longer than many a test.
+    a word for each, and of a test that is skipped the first case stands for all: they are thousands, and a skip takes
+    longer than many a test.
     """
     left_out = {
         "thorough": config.getoption("--quick"),
@@ -55,22 +56,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "slow": not config.getoption("--long"),
     }
     added = [marker for marker, without in left_out.items() if without]
-    deselected = [item for item in items if any(map(item.get_closest_marker, added))]
-    if deselected:
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if not any(map(item.get_closest_marker, added))]
+    deselected, kept = [], []
+    for item in items:
+        (deselected if any(map(item.get_closest_marker, added)) else kept).append(item)
     reasons = {
         "torch": None if config.getoption("--torch") else "needs PyTorch: pytest --torch",
         "models": _missing("torchvision", "timm", "transformers") if config.getoption("--models") else "needs --models",
         "trainers": _missing("transformers", "accelerate", "lightning")
         if config.getoption("--models")
         else "needs --models",
-        "gpu": unavailable("cuda") if any(item.get_closest_marker("gpu") for item in items) else None,
+        "gpu": unavailable("cuda") if any(item.get_closest_marker("gpu") for item in kept) else None,
     }
-    for item in items:
-        for marker, reason in reasons.items():
-            if reason is not None and item.get_closest_marker(marker):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    without = {marker: reason for marker, reason in reasons.items() if reason is not None}
+    skipped: dict[tuple[str, str], list[pytest.Item]] = {}  # cases of a test
+    items.clear()
+    for item in kept:
+        reason = next((reason for marker, reason in without.items() if item.get_closest_marker(marker)), None)
+        cases = [] if reason is None else skipped.setdefault((item.nodeid.partition("[")[0], reason), [])
+        (deselected if cases else items).append(item)
+        cases.append(item)
+    for (_, reason), cases in skipped.items():
+        text = reason if len(cases) == 1 else f"{reason} ({len(cases)} cases)"
+        cases[0].add_marker(pytest.mark.skip(reason=text))
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
     for marker in ("thorough", "longest"):  # the long ones first: no worker ends alone
         items.sort(key=lambda item, marker=marker: not item.get_closest_marker(marker))
 
