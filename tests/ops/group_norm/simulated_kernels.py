@@ -52,6 +52,7 @@ class Launch:
         arguments: Sequence[int],
         changing: Sequence[int],
         cluster: int = 1,
+        overlaps: bool = False,
     ) -> None:
         self.kernel, self.grid, self.threads, self.cluster = kernel, grid, threads, cluster
         self.arguments, self.changing = arguments, changing

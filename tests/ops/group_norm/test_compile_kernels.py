@@ -15,6 +15,7 @@ from gradkern.policy import Policy
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.ops.group_norm.cuda.plan import plan
 
 pytestmark = pytest.mark.thorough
@@ -43,6 +44,34 @@ KINDS: list[Kind] = [
     ),
 )
 def test_no_register_is_spilled_and_vectors_are_whole(kind: Kind, capability: tuple[int, int]) -> None:
+    shape, call = kind[3], call_of(kind)
+    with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
+        plan(call)
+    for spec in device.specs:
+        compiled = made_of(spec)
+        assert compiled.spilled == 0, spec.name
+        assert "ld.local" not in compiled.ptx
+        assert ("griddepcontrol.wait" in compiled.ptx) == (capability >= (9, 0) and "_whole_" not in spec.name), (
+            spec.name
+        )
+        if not {"groups", "parameters"} & {*spec.name.split("_")} and shape != SHAPES[2][0]:
+            whole = "cp.async.cg.shared.global" if "_whole_" in spec.name else "ld.global.v"
+            assert whole in compiled.ptx
+
+
+@pytest.mark.parametrize("order", ["C", "channels_last"])
+@pytest.mark.parametrize("shape", [(32, 320, 64, 64), (8, 512, 128, 128), (2, 32, 128, 128, 128), (5, 96, 200, 200)])
+def test_blocks_of_two_passes_fill_their_turns_on_the_device(order: str, shape: tuple[int, ...]) -> None:
+    with dry_run(DryRunDevice(0, (8, 0), 108, SHARED_MEMORY[8, 0])) as device:
+        made = plan(call_of(("GroupNormGrad", b, order, shape, 32, "silu")))
+    assert isinstance(made, LaunchesPlan)
+    spec = next(iter(device.specs))
+    if "_sums_" in spec.name:
+        turns = made.launches[0].grid / (108 * spec.blocks_per_processor)
+        assert turns / -(-turns // 1) > 0.8
+
+
+def call_of(kind: Kind) -> Call:
     operator, dtype, order, shape, groups, activation = kind
     wide = d if dtype == d else f
 
@@ -64,16 +93,7 @@ def test_no_register_is_spilled_and_vectors_are_whole(kind: Kind, capability: tu
         outputs["S"] = data()
     attributes = {"groups": groups, "activation": activation, "activation_alpha": 0.01, "epsilon": 1e-5}
     axes = {"N": shape[0], "C": shape[1], "spatial": shape[2:], "G": groups}
-    call = Call(operator, inputs, outputs, attributes, axes, frozenset(), "cuda:0", Policy())
-    with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
-        plan(call)
-    for spec in device.specs:
-        compiled = made_of(spec)
-        assert compiled.spilled == 0, spec.name
-        assert "ld.local" not in compiled.ptx
-        if not {"groups", "parameters"} & {*spec.name.split("_")} and shape != SHAPES[2][0]:
-            whole = "cp.async.cg.shared.global" if "_whole_" in spec.name else "ld.global.v"
-            assert whole in compiled.ptx
+    return Call(operator, inputs, outputs, attributes, axes, frozenset(), "cuda:0", Policy())
 
 
 def test_data_at_no_multiple_of_its_element_is_refused() -> None:

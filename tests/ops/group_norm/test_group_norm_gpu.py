@@ -151,6 +151,24 @@ def test_a_mean_far_above_the_deviation(dtype: str, last: bool) -> None:
 
 
 @pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("shape", [(32, 320, 64, 64), (32, 640, 32, 32), (8, 512, 128, 128)])
+def test_arrays_that_fill_the_gpu(shape: tuple[int, ...], last: bool) -> None:
+    import torch  # pyright: ignore[reportMissingImports]
+
+    order = torch.channels_last if last else torch.contiguous_format
+    X, dY = (torch.randn(shape, device="cuda").bfloat16().contiguous(memory_format=order) for _ in range(2))
+    gamma, beta = (torch.randn(shape[1], device="cuda") for _ in range(2))
+    silu: dict[str, Any] = {"activation": "silu"}
+    made = run_any("GroupNormalization", X, gamma, beta, num_groups=32, **silu, outputs=["Y", "mean", "inv_std"])
+    gradients = run_any("GroupNormGrad", dY, X, *made[1:], gamma, beta, groups=32, **silu, outputs=list(GRADIENTS))
+    wide, weight, bias = (each.double().contiguous().requires_grad_() for each in (X, gamma, beta))
+    exact = torch.nn.functional.silu(torch.nn.functional.group_norm(wide, 32, weight, bias))
+    found, expected = (made[0], *gradients), (exact, *torch.autograd.grad(exact, (wide, weight, bias), dY.double()))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2**-8, atol=1e-4 * float(other.detach().abs().max()))
+
+
+@pytest.mark.parametrize("last", [False, True])
 def test_offsets_beyond_2_to_the_31_are_right(last: bool) -> None:
     import torch  # pyright: ignore[reportMissingImports]
 

@@ -24,7 +24,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.inverse_root import inverse_root
 from gradkern.cuda.device_code.numbers import number_access
-from gradkern.kernels.channels.activation import activation_of, derivative_of
+from gradkern.kernels.channels.activation import activation_of, derivative_of, scale_of
 from gradkern.ops.group_norm.cuda.config import BARRIER, GroupNormConfig
 from gradkern.ops.group_norm.cuda.group_totals import group_totals, shared_access
 from gradkern.ops.group_norm.cuda.moments import combining
@@ -41,6 +41,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     FLOAT, WIDTH, LANES, ROWS, VECTORS = (
         float64 if config.compute == "float64" else float32, config.width, config.lanes, config.rows, config.vectors
     )  # fmt: skip
+    OVERLAPS = config.overlaps
     ITEM, NUMBER, THREADS = ITEMSIZE[config.data], config.itemsize, config.threads
     CHANNELS, EACH = (WIDTH, 1) if LINES else (1, WIDTH)  # of a vector; elements of each
     BYTES, WORDS = WIDTH * ITEM, max(1, WIDTH * ITEM // 4)
@@ -58,11 +59,14 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     number, put = number_access(config.compute, config.compute, True)
     _, gain_and_bias = parameters_of(config)
     added_to, shift = addends_of(config)
-    how = config.activation, config.compute, config.data, config.native_bfloat16
+    SCALE = scale_of(config.activation, config.compute)
+    how = config.activation, config.compute, config.data, config.native_bfloat16, SCALE
     activate, times_derivative = activation_of(*how), derivative_of(*how)
     combine, over_lanes = combining(GRADIENT, config.compute)
     root = inverse_root(config.compute)
     keep, kept = shared_access(config.compute, config.numbers_at)
+    STEP = ROWS if LINES else LANES  # places from one vector of a thread to the next
+    by_rows, by_lanes, by_step, by_cluster = map(i.quotient_by, (ROWS, LANES, STEP, CLUSTER))
     begin_cluster, keep_slot, combine_groups, group_total, keep_group, group_numbers = group_totals(
         config, combine, over_lanes
     )
@@ -94,18 +98,18 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
 
     @device_function
     def write_sums(
-        words: Any, more_words: Any, added: Any, thread: int, valid: int, to: int, at: int, step: int, stride: int
+        words: Any, more_words: Any, added: Any, thread: int, valid: int, to: int, at: int, stride: int
     ) -> None:
         x = cuda.local.array(WIDTH, FLOAT)
         for j in range(valid if WHOLE else VECTORS):
             if WHOLE or j < valid:
                 unpack_data(x, words, more_words, added, thread, j)
-                store(to + (at + j * step) * stride, x)
+                store(to + int64(at + j * STEP) * stride, x)
 
     @device_function
     def add_batch(
         count: Any, first: Any, second: Any, words: Any, more_words: Any, added: Any, thread: int, valid: int,
-        mu: Any, r: Any, gain: Any, bias: Any,
+        mu: Any, gain: Any, bias: Any,
     ) -> Any:  # fmt: skip
         """The pairs of the first `valid` vectors, combined with those of this thread."""
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
@@ -121,11 +125,11 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                         if ACTIVATION:
                             D = times_derivative(D, apart * gain[n] + bias[n])
                         first[n] += D
-                        second[n] += D * (apart * r[n])
+                        second[n] += D * apart
             return count + FLOAT(valid * EACH)
         of_batch = FLOAT(valid * EACH)
         total = count + of_batch
-        share = of_batch / total
+        share, inverse = of_batch / total, FLOAT(1) / of_batch
         mean = cuda.local.array(CHANNELS, FLOAT)
         for n in range(CHANNELS):
             mean[n] = FLOAT(0)
@@ -136,7 +140,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     n = e if LINES else 0
                     mean[n] += x[e] - mu[n]
         for n in range(CHANNELS):
-            mean[n] /= of_batch
+            mean[n] *= inverse
         for j in range(valid if WHOLE else VECTORS):
             if WHOLE or j < valid:
                 unpack_data(x, words, more_words, added, thread, j)
@@ -152,11 +156,11 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
 
     @device_function
     def load_batch(
-        words: Any, more_words: Any, thread: int, X: int, other: int, at: int, step: int, stride: int, last: int
+        words: Any, more_words: Any, thread: int, X: int, other: int, at: int, stride: int, last: int
     ) -> None:
         """The vectors of one batch; a place beyond the last repeats it."""
         for j in range(VECTORS):
-            offset = min(at + j * step, last) * stride
+            offset = int64(min(int32(at + j * STEP), last)) * stride
             if WHOLE:  # to shared memory, where this thread alone reads it
                 kept_at = i.shared_memory() + int32(BARRIER + (j * THREADS + thread) * BYTES)
                 copy(kept_at, X + offset)
@@ -170,13 +174,13 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     @device_function
     def write_batch(
         words: Any, more_words: Any, added: Any, thread: int, valid: int, to: int, S: int, residual: int,
-        at: int, step: int, stride: int, mu: Any, gain: Any, bias: Any, level: Any, slope: Any,
+        at: int, stride: int, mu: Any, gain: Any, bias: Any, level: Any, slope: Any,
     ) -> None:  # fmt: skip
         x, d, y = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         residual_words = cuda.local.array(WORDS, int32)
         for j in range(valid if WHOLE else VECTORS):
             if WHOLE or j < valid:
-                offset = (at + j * step) * stride
+                offset = int64(at + j * STEP) * stride
                 unpack_data(x, words, more_words, added, thread, j)
                 if SUM:
                     store(S + offset, x)
@@ -201,6 +205,11 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     store(to + offset, y)
 
     @device_function
+    def valid_of(rest: int) -> int:
+        """Of a batch, the vectors of a thread that has places every STEP of `rest`."""
+        return min(by_step(int32(rest + (STEP - 1))), int32(VECTORS))
+
+    @device_function
     def group_at(ng: int, n: int, groups: int, of_group: int) -> Any:
         """The sample, in lines n, and the first channel of a group."""
         if not LINES:
@@ -210,7 +219,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     @device_function
     def count_of_row(row: int, length: int) -> Any:
         """Positions of a part that a row of lanes has."""
-        return FLOAT(max((length - row + (ROWS - 1)) // ROWS, int64(0)))
+        return FLOAT(by_rows(max(int32(length - row + (ROWS - 1)), int32(0))))
 
     @device_function
     def over_rows(first: Any, second: Any, thread: int) -> None:
@@ -264,9 +273,11 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         part_length: int, tiles: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
-        row = int32(thread // LANES)
+        row = by_lanes(thread)
         lane = int32(thread - row * LANES)
         block = int64(cuda.blockIdx.x)
+        if OVERLAPS and (GRADIENT or not (MAP or WHOLE)):
+            i.begin_next_launch()
         if MAP:  # the last that the pass before has read may still be in the L2 cache
             block = int64(cuda.gridDim.x) - 1 - block
         of_groups = sums  # two numbers of each group of each sample
@@ -275,7 +286,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         rank, together = int32(0), block
         if WHOLE and CLUSTER > 1:
             rank = i.cluster_rank()
-            together = block // CLUSTER
+            together = int64(by_cluster(int32(block)))
             begin_cluster(thread)
         if LINES:
             n = int64(i.quotient(int32(together), int32(tiles)))
@@ -288,7 +299,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             c = (tile * LANES + lane) * WIDTH
             active = c < channels
             c = min(c, channels - WIDTH)
-            base, limit, start, step = n * positions * channels + c, positions, int64(row), int64(ROWS)
+            base, limit, at = n * positions * channels + c, positions, row
             stride = channels * ITEM
         else:
             unit = block * ROWS + row
@@ -302,21 +313,23 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             part = unit - rest * parts
             n = int64(i.quotient(int32(rest), int32(channels)))
             c = rest - n * channels
-            base, limit, start, step = rest * positions, positions // WIDTH, int64(lane), int64(LANES)
+            base, limit, at = rest * positions, positions // WIDTH, lane
             stride = int64(WIDTH * ITEM)
-        end = min((part + 1) * part_length, limit)
-        at = part * part_length + start
-        last = max(end - 1, int64(0))
-        if not active:
-            end = int64(0)
-        X_base = (S if MAP and KEPT else X) + base * ITEM
-        other_base = (dY if GRADIENT else skip) + base * ITEM
-        to, S_base = (dX if GRADIENT else Y) + base * ITEM, S + base * ITEM
-        residual = residual_grad + base * ITEM
+        # places are counted from the part's first; a part behind the last of all has none
+        length = int32(max(min(part_length, limit - part * part_length), int64(0)))
+        last = max(int32(length - 1), int32(0))
+        end = length if active else int32(0)
+        first_byte = base * ITEM + min(part * part_length, limit - 1) * stride
+        X_base = (S if MAP and KEPT else X) + first_byte
+        other_base = (dY if GRADIENT else skip) + first_byte
+        to, S_base = (dX if GRADIENT else Y) + first_byte, S + first_byte
+        residual = residual_grad + first_byte
 
         words, more_words = cuda.local.array(HELD, int32), cuda.local.array(HELD, int32)
+        if OVERLAPS and not WHOLE:
+            i.wait_for_launch_before()
         if WHOLE:
-            load_batch(words, more_words, thread, X_base, other_base, at, step, stride, last)
+            load_batch(words, more_words, thread, X_base, other_base, at, stride, last)
             i.commit_copies()
         mu, r = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
         gain, bias = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
@@ -335,6 +348,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                 added[k] = added_to(skip, bias_of_X, c + k, n * channels + c + k)
             if GRADIENT or MAP or WHOLE:
                 gain[k], bias[k] = gain_and_bias(gamma, beta, sample_scale, sample_shift, c + k, n * channels + c + k)
+                gain[k], bias[k] = FLOAT(SCALE) * gain[k], FLOAT(SCALE) * bias[k]
             if GRADIENT:
                 mu[k], r[k] = statistic(mean, ng), statistic(inv_std, ng)
                 gain[k] = gain[k] * r[k]
@@ -366,27 +380,29 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         valid = int32(0)
         if WHOLE:
             wait_for_copies()
-            valid = int32(max(min((end - at + step - 1) // step, int64(VECTORS)), int64(0)))
+            valid = valid_of(max(int32(end - at), int32(0)))
             if valid > 0:
-                count = add_batch(count, first, second, words, more_words, added, thread, valid, mu, r, gain, bias)
+                count = add_batch(count, first, second, words, more_words, added, thread, valid, mu, gain, bias)
         else:
             while at < end:
-                valid = int32(min((end - at + step - 1) // step, int64(VECTORS)))
-                load_batch(words, more_words, thread, X_base, other_base, at, step, stride, last)
+                valid = valid_of(end - at)
+                load_batch(words, more_words, thread, X_base, other_base, at, stride, last)
                 if MAP:
                     write_batch(
-                        words, more_words, added, thread, valid, to, S_base, residual, at, step, stride,
+                        words, more_words, added, thread, valid, to, S_base, residual, at, stride,
                         mu, gain, bias, level, slope,
                     )  # fmt: skip
                 else:
                     if KEPT:
-                        write_sums(words, more_words, added, thread, valid, S_base, at, step, stride)
-                    count = add_batch(count, first, second, words, more_words, added, thread, valid, mu, r, gain, bias)
-                at += VECTORS * step
+                        write_sums(words, more_words, added, thread, valid, S_base, at, stride)
+                    count = add_batch(count, first, second, words, more_words, added, thread, valid, mu, gain, bias)
+                at = int32(at + VECTORS * STEP)
         if MAP:
             return
 
-        length = min((part + 1) * part_length, positions) - part * part_length
+        if GRADIENT:
+            for k in range(CHANNELS):
+                first[k], second[k] = FLOAT(SCALE) * first[k], FLOAT(SCALE) * (r[k] * second[k])
         if LINES:
             over_rows(first, second, thread)
             over_chunks(thread, length)
@@ -460,7 +476,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     mu[k] = one
                     gain[k] = gain[k] * other
             write_batch(
-                words, more_words, added, thread, valid, to, S_base, residual, at, step, stride,
+                words, more_words, added, thread, valid, to, S_base, residual, at, stride,
                 mu, gain, bias, level, slope,
             )  # fmt: skip
 

@@ -36,6 +36,7 @@ class GroupNormConfig(ByElementType):
     cluster     blocks that share groups
     of_block    groups of a block or a cluster
     teams       rows of lanes of a group, in planes
+    overlaps    a launch begins while the one before it runs, and waits for what that writes
     """
 
     step: str
@@ -56,6 +57,7 @@ class GroupNormConfig(ByElementType):
     of_block: int = 1
     teams: int = 1
     native_bfloat16: bool = True
+    overlaps: bool = False
     blocks_per_processor: int = 1
 
     @property

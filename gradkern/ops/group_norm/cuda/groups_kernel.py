@@ -30,6 +30,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     GRADIENT, LINES, arrays, WARPS, WIDTH = config.gradient, config.lines, config.arrays, config.rows, config.width
     FLOAT, NUMBER, EPSILON = float64 if config.compute == "float64" else float32, config.itemsize, config.epsilon
     MEAN, INV_STD = "mean" in arrays, "inv_std" in arrays
+    OVERLAPS = config.overlaps
     statistic, put_statistic = number_access(config.statistic, config.compute, config.native_bfloat16)
     number, put = number_access(config.compute, config.compute, True)
     _, gain_and_bias = parameters_of(config)
@@ -44,6 +45,9 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         sums: int, samples: int, channels: int, positions: int, groups: int, of_group: int, parts: int,
         part_length: int, _tiles: int,
     ) -> None:  # fmt: skip
+        if OVERLAPS:
+            i.begin_next_launch()
+            i.wait_for_launch_before()
         thread = int32(cuda.threadIdx.x)
         warp = int32(thread // 32)
         lane = int32(thread - warp * 32)

@@ -24,6 +24,7 @@ __all__ = ["build"]
 
 def build(config: GroupNormConfig) -> Callable[..., None]:
     """The kernel of ARGUMENTS, each an int64."""
+    OVERLAPS = config.overlaps
     FLOAT, NUMBER, arrays = float64 if config.compute == "float64" else float32, config.itemsize, config.arrays
     CHANNELS, ROWS, WARPS = config.lanes, config.rows, config.threads // 32
     shuffle = i.shuffle_xor_double if config.compute == "float64" else i.shuffle_xor
@@ -53,6 +54,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         sums: int, samples: int, channels: int, _positions: int, groups: int, _of_group: int, parts: int,
         _length: int, _tiles: int,
     ) -> None:  # fmt: skip
+        if OVERLAPS:
+            i.wait_for_launch_before()
         thread = int32(cuda.threadIdx.x)
         row = int32(thread // CHANNELS)
         lane = int32(thread - row * CHANNELS)

@@ -24,17 +24,22 @@ _NAMES = {"input": "X", "output": "Y", "scale": "gamma", "B": "beta"}
 """The kernels' names of arrays with other names in a contract."""
 _THREADS = 256
 _BATCHES = 2  # of a thread, at least
+_BESIDE = 3  # batches that take as long as a block's beginning and end
+_TURNS = 4  # of as many blocks as the device holds, at most
 _CLUSTERS = (1, 2, 4, 8, 16)
-_CLUSTERS_OF_LINES = (1,)  # with more, two passes are faster
+_CLUSTERS_OF_LINES = (1, 2, 4)  # with more, two passes are faster
 _SHARED = 48 << 10  # bytes of shared memory of a block: several take turns on a multiprocessor
+_SHARED_OF_LINES = 72 << 10  # the same with the numbers of a tile's channels
 _MOST_SHARED = 112 << 10  # the same where groups are large: two
 _MOST_THREADS = 512  # of a block that keeps its vectors
-_MOST_VECTORS = 8  # of its threads, of each array
+_MOST_VECTORS = 8  # of its threads, of each array; of planes twice as many where few threads are enough
+_MANY_THREADS = 1024  # of a multiprocessor, each with as many vectors
 _LEAST_COPY = 4  # bytes that a thread can copy to shared memory
 _LEAST_TILE = 64  # bytes of lines that a block takes, where there are as many
 _PAIRS = 4  # of a thread that combines those of a group
 _CHANNELS = 8  # of a block that adds up the parameters' gradients: a sector of memory
 _OF_SAMPLES = {"sample_scale_grad", "sample_shift_grad"}
+_LATER = ("groups", "map", "parameters")  # steps after the first
 _SUMS = {"dgamma", "dbeta", *_OF_SAMPLES}
 
 
@@ -63,7 +68,9 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
             raise Refusal(f"{grid} blocks are more than a launch can have")
         builder = f"gradkern.ops.group_norm.cuda.{module}_kernel:build"
         kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=config.cluster)
-        return Launch(kernel, grid, config.threads, *arguments, config.cluster)
+        return Launch(
+            kernel, grid, config.threads, *arguments, config.cluster, overlaps=config.overlaps and config.step in _LATER
+        )
 
     one = replace(config, lanes=32, vectors=1, cluster=1, blocks_per_processor=1)
     launches = [launch(config, blocks)]
@@ -89,6 +96,7 @@ def _in_passes(
     where other blocks read their group's first element; a sum with numbers of channels is as fast to compute again.
     """
     config = replace(config, keeps_sum=config.skip == "elements" and "S" in config.arrays and not in_place)
+    config = _resident(config, 128 if config.read == 2 else 96, device)
     whole = layout.positions if layout.lines else layout.vectors  # what a channel's parts are parts of
     tiles = -(-layout.vectors // config.lanes) if layout.lines else 1
     together = config.rows if layout.lines else config.lanes  # threads that share a part
@@ -108,22 +116,27 @@ def _whole(
     bytes_of_vector = layout.width * ITEMSIZE[config.data]
     if not {"Y", "S", "dX"} & config.arrays or bytes_of_vector < _LEAST_COPY or device.capability < (8, 0):
         return None
-    made = _tiles_of_lines(config, layout, groups) if layout.lines else _rows_of_planes(config, layout, groups)
-    clusters = _CLUSTERS_OF_LINES if layout.lines else _CLUSTERS
+    if layout.lines:
+        made, clusters, shared = _tiles_of_lines(config, layout, groups), _CLUSTERS_OF_LINES, _SHARED_OF_LINES
+    else:
+        made, clusters, shared = _rows_of_planes(config, layout, groups, device), _CLUSTERS, _SHARED
     many = config.activation == "gelu" or config.data == "float64" or (layout.lines and layout.width > 4)
-    for limit in (_SHARED, _MOST_SHARED):
+    for limit in (shared, _MOST_SHARED):
         for cluster in clusters:
             found = made(cluster) if cluster <= device.max_cluster_size else None
             if found is not None and found[0].shared_bytes <= min(limit, device.shared_bytes):
                 registers = 96 if many or cluster == _CLUSTERS[-1] else 80  # with fewer some are spilled
                 registers += 16 if config.skip and config.activation == "gelu" else 0
-                if device.capability >= (10, 0):  # NVIDIA's compiler takes more there
-                    registers += 48 if layout.lines and layout.width > 4 else 16
-                blocks = max(
-                    1, min(device.shared_bytes // found[0].shared_bytes, 65536 // (registers * found[0].threads))
-                )
-                return replace(found[0], blocks_per_processor=blocks), *found[1:]
+                return _resident(found[0], registers, device), *found[1:]
     return None
+
+
+def _resident(config: GroupNormConfig, registers: int, device: Device) -> GroupNormConfig:
+    """With as many blocks on a multiprocessor as its memory and so many registers of a thread permit."""
+    if device.capability >= (10, 0):  # NVIDIA's compiler takes more there
+        registers += 48 if config.lines and config.width > 4 else 16
+    blocks = min(device.shared_bytes // max(1, config.shared_bytes), 65536 // (registers * config.threads))
+    return replace(config, blocks_per_processor=max(1, blocks))
 
 
 _Made = Callable[[int], "tuple[GroupNormConfig, dict[str, int], int] | None"]
@@ -156,15 +169,18 @@ def _tiles_of_lines(config: GroupNormConfig, layout: Layout, groups: int) -> _Ma
     return made
 
 
-def _rows_of_planes(config: GroupNormConfig, layout: Layout, groups: int) -> _Made:
-    # Many vectors of few threads: registers limit the blocks of a multiprocessor, and so the bytes in flight
-    lanes = min(32, 1 << (-(-layout.vectors // _MOST_VECTORS) - 1).bit_length())
-    lanes = max(lanes, min(8, 1 << (layout.vectors - 1).bit_length()))
-    vectors = min(_MOST_VECTORS, -(-layout.vectors // lanes))
-    parts = -(-layout.vectors // (lanes * vectors))
-    teams, warps = layout.channels // groups * parts, _whole_warps(lanes)
+def _rows_of_planes(config: GroupNormConfig, layout: Layout, groups: int, device: Device) -> _Made:
+    of_each = layout.samples * layout.channels * layout.vectors // device.processors
+    many = config.read == 1 and of_each >= 2 * _MOST_VECTORS * _MANY_THREADS
 
     def made(cluster: int) -> tuple[GroupNormConfig, dict[str, int], int] | None:
+        # Many vectors of few threads: registers limit the blocks of a multiprocessor, and so the bytes in flight
+        most = 2 * _MOST_VECTORS if many or cluster == _CLUSTERS[-1] else _MOST_VECTORS
+        lanes = min(32, 1 << (-(-layout.vectors // most) - 1).bit_length())
+        lanes = max(lanes, min(8, 1 << (layout.vectors - 1).bit_length()))
+        vectors = min(most, -(-layout.vectors // lanes))
+        parts = -(-layout.vectors // (lanes * vectors))
+        teams, warps = layout.channels // groups * parts, _whole_warps(lanes)
         of_block = 1 if cluster > 1 else max(1, _THREADS // 2 // (teams * lanes))
         rows = round_up(-(-teams * of_block // cluster), warps)
         if cluster == 1:
@@ -218,7 +234,7 @@ def _config(call: Call, tensors: Mapping[str, Tensor], layout: Layout, device: D
         vectors=4 if bytes_of_vector >= 8 else 8,
         skip=skip,
         native_bfloat16=device.capability >= (8, 0),
-        blocks_per_processor=2,
+        overlaps=device.capability >= (9, 0),
     )
 
 
@@ -234,7 +250,14 @@ def _whole_warps(lanes: int) -> int:
 
 
 def _parts(layout: Layout, config: GroupNormConfig, tiles: int, steps: int, device: Device) -> int:
-    """Of each channel: as many as occupy the device, as long as a thread has a few batches of vectors."""
+    """Of each channel: the blocks run in turns of as many as the device holds, which take as long as their threads have
+    batches of vectors, and some more to begin and to add up.
+    """
     units = layout.samples * (tiles if layout.lines else -(-layout.channels // config.rows))
-    wanted = -(-8 * device.processors // units)
-    return max(1, min(wanted, steps // (_BATCHES * config.vectors)))
+    resident = device.processors * config.blocks_per_processor
+    most = min(steps // (_BATCHES * config.vectors), -(-_TURNS * resident // units))
+
+    def time(parts: int) -> float:
+        return -(-units * parts // resident) * (steps / (parts * config.vectors) + _BESIDE)
+
+    return min(range(1, max(1, most) + 1), key=time)
