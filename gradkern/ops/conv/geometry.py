@@ -3,11 +3,11 @@
 `Geometry` is derived once from a call, for all providers. A provider with kernels for a fixed number of spatial axes
 uses `geometry.lifted(rank)`.
 
-Both im2col products read a tensor through a Window: grid position q and filter tap t read the tensor's element
-steps*q + offset[t]. For dW the grid is that of dY, the tensor X, and the steps are the strides. For dX the tensor is
-dY: by i = o*strides + k*dilations - pads_begin the input positions of one residue modulo the strides use the same taps,
-at consecutive outputs. So dX is divided by residue, and every part is a window with steps of 1: each element of dX is
-the result of one matrix product, written once.
+On a CPU both products of a convolution read a tensor through a Window: grid position q and filter tap t read the
+tensor's element steps*q + offset[t]. For dW the grid is that of dY, the tensor X, and the steps are the strides. For dX
+the tensor is dY: by i = o*strides + k*dilations - pads_begin the input positions of one residue modulo the strides use
+the same taps, at consecutive outputs. So dX is divided by residue, and every part is a window with steps of 1: each
+element of dX is the result of one matrix product, written once.
 """
 
 from __future__ import annotations

@@ -130,17 +130,11 @@ def test_a_recipe_makes_the_same_candidate_again(shape: Shape, gradient: str) ->
         assert ("tf32" in each.notes) == ("tf32" in each.name)
 
 
-def test_larger_slices_are_a_variation_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = setting(SHAPES[4], "dX", "float32").problem
-    source = Implementation("gemm", candidates, problem, DEVICE)
-    whole: list[Any] = list(source.candidates())
-    assert [each.algorithm.kind for each in whole] == ["columns", "taps", "taps"] * 2  # without TF32, and with it
-    assert [list(source.variations(each)) for each in whole] == [[]] * len(whole)
-    monkeypatch.setattr(candidates, "SLICE", 600)
-    smaller: list[Any] = list(source.candidates())
-    for each in smaller:
-        larger: list[Any] = [other.algorithm for other in list[Any](source.variations(each))]
-        assert larger == [replace(each.algorithm, slice_bytes=candidates.LARGER)] * (each.algorithm.slice_bytes == 600)
+def test_data_gradients_have_columns_without_strides_and_products_of_taps() -> None:
+    for shape, kinds in ((SHAPES[4], ["columns", "taps", "taps"]), (SHAPES[7], ["taps", "taps"])):
+        problem = setting(shape, "dX", "float32").problem
+        found: list[Any] = list(Implementation("gemm", candidates, problem, DEVICE).candidates())
+        assert [each.algorithm.kind for each in found] == kinds * 2  # without TF32, and with it
 
 
 def test_a_call_without_elements_has_no_candidates() -> None:

@@ -23,7 +23,7 @@ from gradkern.ops.conv.cpu.exact import sum_products
 from gradkern.ops.conv.cpu.implicit_kernels import DOT_BLOCKS, PANELS_PER_TASK, dot, pack_panels, product
 from gradkern.ops.conv.cpu.microkernel import DOT_FILTERS, DOT_ROWS, PANEL, lanes, positions_of_block
 from gradkern.ops.conv.cpu.padded import Padded, fill
-from gradkern.ops.conv.geometry import Axes, DataPart, Geometry, Table, Window
+from gradkern.ops.conv.geometry import Axes, Geometry, Table, Window
 from gradkern.strides import is_dense
 
 __all__ = ["ImplicitForward", "ImplicitLaunch"]
@@ -153,7 +153,9 @@ class ImplicitLaunch:
         parts = geometry.data_parts() if "dX" in call.outputs else []
         self._no_bias = np.empty(0, arithmetic(call.inputs["X"].dtype))
         self._strides = geometry.strides
-        self._data = [_data_gradient(call, geometry, part, limit) for part in parts]
+        self._data = [
+            _Product(call, geometry, part.window, geometry.out, part.taps, part.firsts, True, limit) for part in parts
+        ]
         self._weights = _WeightGradient(call, geometry, limit) if "dW" in call.outputs else None
         steps = self._data if self._weights is None else [*self._data, self._weights]
         self.scratch = max((step.scratch for step in steps), default=0)
@@ -223,10 +225,6 @@ class _WeightGradient:
                 part = total[group : group + groups]
                 threads.run(self._dot, groups * down * across, 2 * filled.nbytes, *what, part)
         return total
-
-
-def _data_gradient(call: Call, geometry: Geometry, part: DataPart, limit: int) -> _Product:
-    return _Product(call, geometry, part.window, geometry.out, part.taps, part.firsts, True, limit)
 
 
 def _all_taps(geometry: Geometry) -> Table:
