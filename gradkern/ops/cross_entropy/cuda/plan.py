@@ -188,7 +188,8 @@ class Steps:
         )
         plain = not (loss.smoothing or loss.softcap or roles.probabilities or arrays.parameters)
         problem = rows_problem(call.operator, arrays, tensors, roles.axis, roles.axis + 1, self._device, numbers=1)
-        few = plain and problem.width == 8 and not (problem.inner or problem.shifted) and problem.vectors > 128
+        few = plain and roles.forward and problem.width == 8 and not (problem.inner or problem.shifted)
+        few = few and problem.vectors > 128
         registers = 64 + 32 * (not plain) + 56 * (problem.inner > 0) + 16 * (self._compute == "float64") - 16 * few
         problem = replace(problem, types=replace(problem.types, registers=registers))  # as the assembler reports them
         # NVIDIA's compiler does not unroll loops that are too long, and their arrays get local memory: with options on
@@ -222,7 +223,7 @@ def _of_few_classes(problem: RowsProblem, capability: tuple[int, int]) -> RowsCo
         return None
     if problem.inner < 2 * lanes * width:
         return None
-    few = types.registers <= 120 and ITEMSIZE[types.inputs[0]] == 2 and len(types.results) < 2 and capability[0] == 9
+    few = types.registers <= 120 and width == 4 and len(types.results) < 2 and capability[0] == 9
     blocks = 5 if few and teams == 2 else 4  # 108 and 116 us at 21 classes; else registers are spilled
     return RowsConfig(width, lanes, teams, -(-columns // teams), inner=True, blocks_per_processor=blocks)
 
