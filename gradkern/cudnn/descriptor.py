@@ -74,21 +74,21 @@ class Descriptor:
         return made[: len(found)]  # cuDNN counts more than it then gives
 
     def _count(self, name: str) -> int:
-        number, element = KINDS[self.kind].attributes[name]
-        count = ctypes.c_int64()
-        get = library().cudnnBackendGetAttribute
-        check(
-            get(self.pointer, number, element.number, 0, ctypes.byref(count), None), f"counting {name} of {self.kind}"
-        )
-        return count.value
+        return self._read(name, 0, None)
 
     def _get(self, name: str, most: int, into: list[int] | None = None) -> list[int]:
-        number, element = KINDS[self.kind].attributes[name]
+        _, element = KINDS[self.kind].attributes[name]
         if (element is DESCRIPTOR) != (into is not None):
             raise TypeError(f"{name} of {self.kind} is read the other way")
         array = (element.ctype * most)(*(into or ()))
+        count = self._read(name, most, array)
+        return list(array[:count])
+
+    def _read(self, name: str, most: int, array: Any) -> int:
+        """How many of an attribute's elements there are, and at most so many of them to the array."""
+        number, element = KINDS[self.kind].attributes[name]
         count = ctypes.c_int64()
         get = library().cudnnBackendGetAttribute
         status = get(self.pointer, number, element.number, most, ctypes.byref(count), array)
         check(status, f"reading {name} of {self.kind}")
-        return list(array[: count.value])
+        return count.value

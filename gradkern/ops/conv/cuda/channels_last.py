@@ -8,6 +8,7 @@ channels, may gain more than they cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -79,7 +80,7 @@ def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
     Refusal if nothing would be copied, or if tensor cores do not have the type.
     """
     laid = _laid(problem)
-    if laid.of_few_channels and few_channels.supports(laid, device) is None:
+    with suppress(Refusal):
         yield from few_channels.configs(laid, device)
     if isinstance(device, DryRunDevice):  # it only collects the copies' kernels: cuDNN may be missing
         yield Untried.recipe

@@ -16,7 +16,7 @@ from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate, runs_of_row
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
 
-__all__ = ["NAME", "OWN_KERNELS", "build", "config_of", "configs", "supports"]
+__all__ = ["NAME", "OWN_KERNELS", "build", "config_of", "configs"]
 
 OWN_KERNELS = True
 NAME = "few_channels"
@@ -31,7 +31,8 @@ _OTHER_REGISTERS = 44  # of a thread, besides its sums and operands
 
 
 def configs(problem: Problem, device: Device) -> tuple[Mapping[str, Any], ...]:
-    """The one there is."""
+    """The one there is. Raises Refusal if it does not fit."""
+    config_of(problem, device)
     return ({"kernel": NAME},)
 
 
@@ -44,16 +45,16 @@ def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> Launch
 
 def config_of(problem: Problem, device: Device) -> FewChannelsConfig:
     """Raises Refusal where there is none."""
-    reason = supports(problem, device)
+    reason = _unsupported(problem, device)
     if reason:
         raise Refusal(reason)
-    found = _fitting(problem, device)
+    found = [_resident(made, device) for made in _by_filters(problem) if made.shared_bytes <= device.shared_bytes]
+    if not found:
+        raise Refusal("its rows have no room in shared memory")
+    if found[0].place_tiles > _MOST_PLACE_TILES:
+        raise Refusal(f"a row of {found[0].places} taps and channels has no room in registers")
     busy = (made for made in found if made.blocks_per_processor * made.threads >= _THREADS)
     return next((made for made in busy if made.block_filters >= _ENOUGH_FILTERS), found[0])
-
-
-def _fitting(problem: Problem, device: Device) -> list[FewChannelsConfig]:
-    return [_resident(made, device) for made in _by_filters(problem) if made.shared_bytes <= device.shared_bytes]
 
 
 def _resident(config: FewChannelsConfig, device: Device) -> FewChannelsConfig:
@@ -88,19 +89,6 @@ def _by_filters(problem: Problem) -> Iterator[FewChannelsConfig]:
             next(each for each in _VECTORS if not (X.alignment % each or X.strides[0] % each or X.strides[2] % each)),
             filters,
         )
-
-
-def supports(problem: Problem, device: Device) -> str | None:
-    """Why there is no kernel for this problem; None if there is one."""
-    reason = _unsupported(problem, device)
-    if reason:
-        return reason
-    found = _fitting(problem, device)
-    if not found:
-        return "its rows have no room in shared memory"
-    if found[0].place_tiles > _MOST_PLACE_TILES:
-        return f"a row of {found[0].places} taps and channels has no room in registers"
-    return None
 
 
 def _unsupported(problem: Problem, device: Device) -> str:
