@@ -37,8 +37,8 @@ def data_col2im(problem: GemmProblem, slice_bytes: int, by_image: bool) -> GemmP
     sum_item = ITEMSIZE[dtype]
     if by_image and (dY.distance is None or 1 not in (dY.channel, dY.distance)):
         raise Refusal("an image of dY is not a matrix")
-    by_image = by_image and not (dY.endless and 1 in (dY.channel, dY.step))
-    copied = not (by_image or (dY.endless and 1 in (dY.channel, dY.step)))
+    endless = dY.endless and 1 in (dY.channel, dY.step)
+    by_image, copied = by_image and not endless, not (by_image or endless)
     rows, positions = geometry.channels * geometry.taps, dY.positions
     left, packing, weights, taps_inside = filter_rows(problem)
     steps: list[Im2colStep | Product] = [*packing]

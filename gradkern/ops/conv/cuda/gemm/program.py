@@ -9,8 +9,8 @@
     taps        col2im, for any convolution: products[(c, t), p] = sum over m of  W[m, c, t] * dY[m, p], then
                 dX[c, x] = sum over t of  products[(c, t), the p that meets x through t]
 
-Slices are much larger than the L2 cache: on an H200 short products lose more than the memory traffic of
-columns costs (3x3, 64 channels of 56x56, float64: 32 MB 275 microseconds, 256 MB 187).
+Slices are much larger than the L2 cache: on an H200 short products lose more than the memory traffic of columns costs
+(3x3, 64 channels of 56x56, float64: 32 MB 275 microseconds, 256 MB 187).
 
 Sums of dW may be divided into shares (split-K), the products of one batch, where a single product would leave most
 of the GPU idle; the shares are added in a fixed order. Sums are in float32 (float64) until the final rounding.
