@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gradkern.call import Tensor
@@ -31,3 +32,9 @@ def conv_problem(
     if gradient == "Y":
         return Problem("Y", dY, X, W, geometry, B)
     return Problem(gradient, dY, X, W, geometry)
+
+
+def bias_problem(dY: Tensor, dB: Tensor) -> Problem:
+    """dB of a 1x1 convolution with as many channels as filters."""
+    W = dY._replace(shape=(dY.shape[1], *dY.shape[1:2], *[1] * (len(dY.shape) - 2)))
+    return replace(conv_problem("dB", dY, dY, W), B=dB)

@@ -9,7 +9,7 @@ import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 
 from gradkern.call import Tensor
-from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS
+from gradkern.ops.conv.cuda.depthwise.config import ARGUMENTS, DepthwiseConfig
 from gradkern.ops.conv.cuda.problem import Problem
 from helpers.conv_problems import conv_problem
 from helpers.guarded import Guarded
@@ -132,3 +132,8 @@ def _view(held: Guarded, shape: tuple[int, ...], last: bool) -> np.ndarray:
 
 def _alignment(address: int) -> int:
     return next(each for each in (16, 8, 4, 2, 1) if address % each == 0)
+
+
+def multiply_adds(config: DepthwiseConfig) -> int:
+    """Of one thread and image."""
+    return len(config.rows.meets) * len(config.columns.meets) * config.width

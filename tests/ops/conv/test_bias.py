@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
-from helpers.conv_problems import conv_problem
+from helpers.conv_problems import bias_problem, conv_problem
 
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.compile import compile_kernel
@@ -17,7 +17,7 @@ from gradkern.cuda.device import Device
 from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS
 from gradkern.ops.conv.cuda import bias
-from gradkern.ops.conv.cuda.problem import BiasProblem
+from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.implementation import candidates_of
 
 
@@ -25,8 +25,8 @@ def tensor(array: np.ndarray) -> Tensor:
     return Tensor(array.dtype, array.shape, array.strides, 16)
 
 
-def problem(dY: np.ndarray) -> BiasProblem:
-    return BiasProblem(tensor(dY), tensor(np.empty(dY.shape[1], dY.dtype)))
+def problem(dY: np.ndarray) -> Problem:
+    return bias_problem(tensor(dY), tensor(np.empty(dY.shape[1], dY.dtype)))
 
 
 class _Launched:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.conv_problems import bias_problem
 from helpers.guarded import Guarded, OnDevice
 from helpers.tolerance import assert_close
 
 from gradkern.call import Tensor
-from gradkern.ops.conv.cuda.problem import BiasProblem
 
 pytestmark = pytest.mark.gpu
 
@@ -31,7 +31,7 @@ def test_the_sums_of_every_channel(dtype: str, last: bool, shape: tuple[int, ...
 
     tensors = [Tensor(each.dtype, each.shape, each.strides, 16) for each in (dY, out.array)]
     device = get_device(0)
-    (candidate,) = candidates_of(bias, BiasProblem(tensors[0], tensors[1]), device)
+    (candidate,) = candidates_of(bias, bias_problem(tensors[0], tensors[1]), device)
     with activate(device):
         there, result = OnDevice(held), OnDevice(out)
         candidate.prepare()
