@@ -1,0 +1,48 @@
+"""gelu_backward, _softmax_backward_data and _log_softmax_backward_data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Split, Translation, in_order_of
+
+__all__ = ["TRANSLATIONS"]
+
+_GELUS = {"none": "BiasGeluGrad_dX", "tanh": "BiasFastGeluGrad_dX"}
+
+
+def _split_gelu(grad: Any, x: Any, *, approximate: str = "none") -> Split:
+    return (grad, x), (approximate,)
+
+
+def _gelu(grad: Any, x: Any, *, approximate: str = "none") -> AtenRequest:
+    """The bias is part of x already, so the operator's is zero."""
+    if grad.shape != x.shape:
+        raise Declined("gradient and input have different shapes")
+    view = in_order_of(x)
+    inputs = {"dY": grad, "X": x, "B": Constant(0, (view(x).shape[-1],), x.dtype)}
+    return AtenRequest(_GELUS[approximate], inputs, ("dX",), views={"dY": view, "X": view, "dX": view})
+
+
+def _split_softmax(grad: Any, output: Any, *rest: Any) -> Split:
+    return (grad, output), rest
+
+
+def _softmax(operator: str, name: str) -> Callable[..., AtenRequest]:
+    """name: of the output in the operator's contract"""
+
+    def request(grad: Any, output: Any, dim: int, input_dtype: Any) -> AtenRequest:
+        if output.dim() == 0:
+            raise Declined("a tensor without dimensions has no axis")
+        attributes = {"axis": dim, "dX_type": str(input_dtype).removeprefix("torch.")}
+        return AtenRequest(operator, {"dY": grad, name: output}, ("dX",), attributes)
+
+    return request
+
+
+TRANSLATIONS = (
+    Translation("gelu_backward", "gelu", _split_gelu, _gelu),
+    Translation("_softmax_backward_data", "softmax", _split_softmax, _softmax("SoftmaxGrad_13", "Y")),
+    Translation("_log_softmax_backward_data", "softmax", _split_softmax, _softmax("LogSoftmaxGrad_13", "X")),
+)
