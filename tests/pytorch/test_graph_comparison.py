@@ -16,7 +16,7 @@ from gradkern import ArgumentError
 from gradkern.dispatch.pending import pending
 from gradkern.torch.compile_backend import choice, findings
 from gradkern.torch.compile_backend.choice import Choice
-from gradkern.torch.overrides import graph_comparison, step_comparison
+from gradkern.torch.overrides import step_comparison
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 
@@ -49,7 +49,7 @@ def tuned(monkeypatch: pytest.MonkeyPatch, clock: Clock, *on_device: float) -> C
     graph, rest = Choice(clock.ours, clock.compile_plain), list(on_device)
     findings.note_graph()
     monkeypatch.setattr(step_comparison, "perf_counter", clock)
-    monkeypatch.setattr(graph_comparison, "_on_device", lambda _: rest.pop(0) if rest else None)
+    monkeypatch.setattr(step_comparison, "_on_device", lambda _: rest.pop(0) if rest else None)
     assert gradkern.torch.tune(lambda: graph(1), repeats=2) == "ours"
     return graph
 

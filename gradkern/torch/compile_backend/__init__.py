@@ -20,9 +20,9 @@ Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
 The norms, GELU and convolutions become operators (defined there, by operators.py) that are differentiable and call
 gradkern both ways, so that no pattern need be found in a backward pass.
 
-Stages 2 and 3, inductor_graphs: around those operators, sums of two gradients (stage 2, gradient_sums.py), the sums of
-a norm's gradient that are gradients of biases (stage 2, bias_gradients.py) and copies of running statistics (stage 3,
-in_place_statistics.py) become part of them, and what Inductor computes for a batch norm's gradient has the strides of
+Stages 2 and 3, inductor_graphs: around those operators, sums of two gradients (stage 2, batch_norms.py), the sums of a
+norm's gradient that are gradients of biases (stage 2, bias_gradients.py) and copies of running statistics (stage 3,
+batch_norms.py) become part of them, and what Inductor computes for a batch norm's gradient has the strides of
 its input (stage 3, layouts.py). gradkern computes the gradient of the filters of a network's first convolution, with
 its few channels, where 16 bits make PyTorch's slow (stage 3, few_channels.py). Beside them, small tables of costly
 functions, such as the cosines of rotary embeddings, are computed once; Inductor would compute them for every element

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph import (
@@ -18,10 +21,11 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     group_norm,
     instance_norm,
     linear_gelu,
-    unmatched_norms,
     windows,
 )
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.graph import calls
+from gradkern.torch.compile_backend.dynamo_graph.norms import norms, others
 from gradkern.torch.compile_backend.gates import Gates
 
 __all__ = ["rewrite"]
@@ -42,6 +46,30 @@ _PASSES = (
 """In this order. A pass finds what may be one operator, and Fusion.take proves, replaces and reports it."""
 
 
+_NORMS: dict[Any, str] = {
+    **dict.fromkeys((functional.group_norm, torch.group_norm), "group_norm"),
+    torch.batch_norm: "batch_norm",
+    torch.instance_norm: "instance_norm",
+}
+"""By functions."""
+
+
+def _candidates(graph: fx.Graph) -> dict[fx.Node, tuple[str, str]]:
+    """The norms of a graph before anything is rewritten, by their last call: what each is, and why it is left if no
+    pass reports it.
+    """
+    found = {each.end: (each.kind, each.reason or "no addition comes before it") for each in norms(graph)}
+    found |= {node: ("norm in other words", reason) for node, reason in others(graph).items()}
+    return found | {node: (_NORMS[node.target], "no fusion has it") for node in calls(graph, *_NORMS)}
+
+
+def _report(norms: dict[fx.Node, tuple[str, str]], fusion: Fusion) -> None:
+    """Report those that are left and that no pass has reported."""
+    for node, (name, reason) in norms.items():
+        if not node._erased and node not in fusion.reported:
+            fusion.unmatched(name, node, reason)
+
+
 def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
     """Rewrite it in place."""
     findings.note_graph()
@@ -49,9 +77,9 @@ def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
         if isinstance(each, fx.GraphModule):
             # Dynamo calls a backend with the modes that are in force where the graph begins
             fusion = Fusion(gates, each.graph, torch.is_grad_enabled() if each is graph_module else None)
-            candidates = unmatched_norms.candidates(each.graph)
+            candidates = _candidates(each.graph)
             instance_norm.fuse(each.graph, fusion, channels_last_3d.arrange(each.graph, fusion))
             for fuse in _PASSES:
                 fuse(each.graph, fusion)
-            unmatched_norms.report(candidates, fusion)
+            _report(candidates, fusion)
             each.recompile()

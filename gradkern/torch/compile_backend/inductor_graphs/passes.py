@@ -21,11 +21,10 @@ from gradkern.torch.compile_backend import operators
 from gradkern.torch.compile_backend.dynamo_graph import windows
 from gradkern.torch.compile_backend.gates import Gates
 from gradkern.torch.compile_backend.inductor_graphs import (
+    batch_norms,
     bias_gradients,
     few_channels,
-    gradient_sums,
     held_parameters,
-    in_place_statistics,
     layouts,
     tables,
 )
@@ -36,7 +35,7 @@ __all__ = ["config_with_passes"]
 
 def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
     windows.leave_forward_passes(graph)
-    gradient_sums.fold(graph)
+    batch_norms.fold(graph)
     bias_gradients.take(graph)
     held_parameters.hold(graph)
 
@@ -44,7 +43,7 @@ def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
 def _as_kernels_want_it(graph: fx.Graph, gates: Gates) -> None:
     layouts.agree(graph)
     few_channels.take(graph, gates)
-    in_place_statistics.replace(graph)
+    batch_norms.write_in_place(graph)
     operators.leave_gradients(graph)
     tables.keep(graph, gates)
 
