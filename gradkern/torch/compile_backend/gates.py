@@ -7,7 +7,6 @@ below some size that costs more than the passes over memory that it saves.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -15,51 +14,30 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, nearest
 
-__all__ = ["GATES", "Gate", "Gates", "gates_of", "hint"]
+__all__ = ["GATES", "Gates", "gates_of", "hint"]
 
 
-@dataclass(frozen=True)
-class Gate:
-    """least: a fusion is made for inputs of so many bytes or more. why: the reason."""
-
-    least: int
-    why: str
-
-
-_LAUNCH = "smaller ones fit into the L2 cache, where launches count and not passes over memory; estimated, not measured"
-_VOLUMES = "of one sample; the smallest of a 3-D U-Net whose step was measured have 320 KB"
-
-_ACTIVATIONS = ("relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu")
-
-GATES: Mapping[str, Gate] = MappingProxyType(
+_BEHIND = ("", *[f" + {each}" for each in ("relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu")])
+_NORMS = ("batch_norm", "instance_norm", "group_norm", "group_norm + scale and shift")
+_NAMES = (
+    *(norm + behind for norm in _NORMS for behind in _BEHIND),
+    *("batch_norm + add", "batch_norm + add + relu", "batch_norm + add + leaky_relu"),
+    *("add + layer_norm", "add + rms_norm", "linear + gelu", "depthwise conv", "grouped conv", "dW of few channels"),
+    *("max_pool", "avg_pool", "adaptive_avg_pool", "interpolate", "embedding", "cross_entropy", "causal attention"),
+    *("channels_last_3d", "broadcast tables"),
+)
+GATES: Mapping[str, int] = MappingProxyType(
     {
-        "batch_norm": Gate(1 << 20, _LAUNCH),
-        **{f"batch_norm + {each}": Gate(1 << 20, _LAUNCH) for each in _ACTIVATIONS},
-        "batch_norm + add": Gate(1 << 20, _LAUNCH),
-        "batch_norm + add + relu": Gate(1 << 20, _LAUNCH),
-        "batch_norm + add + leaky_relu": Gate(1 << 20, _LAUNCH),
-        "add + layer_norm": Gate(1 << 20, _LAUNCH),
-        "add + rms_norm": Gate(1 << 20, _LAUNCH),
-        "depthwise conv": Gate(1 << 20, _LAUNCH),
-        "grouped conv": Gate(1 << 20, _LAUNCH),
-        "dW of few channels": Gate(1 << 20, _LAUNCH),
-        "instance_norm": Gate(1 << 18, _VOLUMES),
-        **{f"instance_norm + {each}": Gate(1 << 18, _VOLUMES) for each in _ACTIVATIONS},
-        **{
-            f"{norm}{each}": Gate(1 << 20, _LAUNCH)
-            for norm in ("group_norm", "group_norm + scale and shift")
-            for each in ("", *[f" + {each}" for each in _ACTIVATIONS])
-        },
-        "channels_last_3d": Gate(1 << 20, _LAUNCH),
-        "cross_entropy": Gate(1 << 22, _LAUNCH),
-        "embedding": Gate(1 << 20, f"of the gradient; {_LAUNCH}"),
-        **{each: Gate(1 << 20, _LAUNCH) for each in ("max_pool", "avg_pool", "adaptive_avg_pool", "interpolate")},
-        "linear + gelu": Gate(1 << 22, _LAUNCH),
-        "causal attention": Gate(1, "a mask is read, and what it masks is computed, at any size"),
-        "broadcast tables": Gate(1 << 20, f"of what reads a table that is computed once; {_LAUNCH}"),
+        # Smaller inputs fit into the L2 cache, where launches count and not passes over memory: estimated, not
+        # measured. Of an embedding it is the gradient, of a table that is computed once what reads it.
+        **dict.fromkeys(_NAMES, 1 << 20),
+        # of one sample; the smallest of a 3-D U-Net whose step was measured have 320 KB
+        **{f"instance_norm{behind}": 1 << 18 for behind in _BEHIND},
+        **dict.fromkeys(("linear + gelu", "cross_entropy"), 1 << 22),
+        "causal attention": 1,  # a mask is read, and what it masks is computed, at any size
     }
 )
-"""What is tried, whatever a model calls it."""
+"""What is tried, whatever a model calls it, and from how many bytes on it is made."""
 
 
 class Gates:
@@ -94,7 +72,7 @@ def hint(size: Any) -> int:
 
 def gates_of(change: Any) -> Gates:
     """`change` is a number of bytes for all, or by fusion such a number, True or False. Raises ArgumentError."""
-    least: dict[str, int | None] = {name: gate.least for name, gate in GATES.items()}
+    least: dict[str, int | None] = dict(GATES)
     if change is None:
         return Gates(least)
     by_fusion = isinstance(change, Mapping)

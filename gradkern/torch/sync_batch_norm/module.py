@@ -26,6 +26,7 @@ from gradkern.torch.constants import filled
 from gradkern.torch.counter import count_call
 from gradkern.torch.derived import Derived, derived
 from gradkern.torch.direct import Direct
+from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.sync_batch_norm import steps
 from gradkern.torch.sync_batch_norm.exchange import added, gathered, reads_by_nvlink
 from gradkern.torch.sync_batch_norm.steps import Ways
@@ -333,10 +334,8 @@ def _gradients(ctx: Any, grad: Tensor, needs: tuple[bool, bool, bool]) -> tuple[
     name, size, symmetric = ctx.ways
     of_x, of_weight, of_bias = needs
     if torch.is_grad_enabled():  # for a second derivative
-        leaves = [each for each, need in zip((x, weight, bias), needs, strict=True) if need]
         y = _differentiable(x, weight, bias, _split(whole)[2], ctx.eps, name, size)
-        found = iter(torch.autograd.grad(y, leaves, grad, create_graph=True))
-        return tuple([next(found) if need else None for need in needs])
+        return tuple(differentiable(y, (x, weight, bias), needs, grad))
     prepared = steps.backward(grad, x, weight, whole, of_weight or of_bias, ctx.ways) if of_x else None
     if prepared is not None:
         dx, *sums = prepared
