@@ -356,6 +356,7 @@ def trained(mode: str | None, steps: int) -> tuple[list[torch.Tensor], int]:
     run, x, before = torch.compile(model, backend="gradkern", **given), random(512, 256), 0
     for step in range(steps):
         model.zero_grad(set_to_none=False)
+        torch.compiler.cudagraph_mark_step_begin()
         run(x).float().square().mean().backward()
         if step == 9:
             torch.cuda.synchronize()

@@ -78,23 +78,18 @@ def live() -> list[Choice]:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Milliseconds of a step with gradkern's graphs and with Inductor's, and those that its kernels take on the GPU."""
+    """Milliseconds of a step with gradkern's graphs and with Inductor's, and those that its kernels take on the GPU.
+
+    is_plain           whether Inductor's are used
+    is_plain_in_graph  whether they are where the host does not count
+    """
 
     gradkern: float
     inductor: float
+    is_plain: bool
+    is_plain_in_graph: bool
     gradkern_on_device: float | None = None
     inductor_on_device: float | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether steps are shorter with Inductor's graphs."""
-        return self.inductor < self.gradkern
-
-    @property
-    def is_plain_in_graph(self) -> bool:
-        """Whether they are where the host does not count."""
-        ours, inductor = self.gradkern_on_device, self.inductor_on_device
-        return self.is_plain if ours is None or inductor is None else inductor < ours
 
     def __str__(self) -> str:
         used, captured = ("Inductor" if plain else "gradkern" for plain in (self.is_plain, self.is_plain_in_graph))

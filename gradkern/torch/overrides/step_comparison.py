@@ -143,8 +143,8 @@ def forget_runs() -> None:
 
 
 def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
-    """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are shorter with; in CUDA
-    graphs, as their kernels take less time.
+    """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are clearly shorter with.
+    Where neither are, and in CUDA graphs, those whose kernels take less time.
     """
     graphs = [each for each in choice.live() if each.ran]
     if not ranks.of_first(bool(graphs)):
@@ -156,14 +156,21 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
 
     try:
         times = times_of((_OURS, _INDUCTOR), take, step, repeats)
-        on_device = dict[str, float | None]()
+        mine = dict[str, float | None]()
         for way in (_INDUCTOR, _OURS):
             take(way)
-            on_device[way] = _on_device(step)
+            mine[way] = _on_device(step)
+        every = ranks.of_all(mine)
     except BaseException:
         take(_OURS)
         raise
-    found = StepTimes(times[_OURS].least, times[_INDUCTOR].least, on_device[_OURS], on_device[_INDUCTOR])
+    ours, inductor = times[_OURS], times[_INDUCTOR]
+    slowest = [max((of_rank[way] for of_rank in every), key=lambda ms: ms or 0.0) for way in (_OURS, _INDUCTOR)]
+    plain = in_graph = inductor.least < ours.least
+    if slowest[0] and slowest[1]:
+        in_graph = slowest[1] < slowest[0]
+        plain = in_graph if inductor.least <= ours.most and ours.least <= inductor.most else plain
+    found = StepTimes(ours.least, inductor.least, plain, in_graph, *slowest)
     for each in graphs:
         each.plain, each.plain_in_graph = found.is_plain, found.is_plain_in_graph
     choice.note(found)
