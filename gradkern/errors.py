@@ -89,6 +89,11 @@ def unknown(what: str, name: Any, known: Iterable[str]) -> str:
     return f"unknown {what} {shown(name)}{nearest(name, known)}; known are {', '.join(known)}"
 
 
+def unknown_operator(name: Any, operators: Iterable[str]) -> str:
+    """What is said of an operator that is not known. All names would fill the screen."""
+    return f"unknown operator {shown(name)}{nearest(name, operators)}; `gradkern ops` lists the operators"
+
+
 def nearest(name: Any, known: Iterable[str]) -> str:
     """` (did you mean ...?)` for a misspelt name, or nothing."""
     lower = {each.lower(): each for each in known}

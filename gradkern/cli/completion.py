@@ -19,7 +19,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError as error:
-        raise GradkernError(f"gradkern completion: shtab is not installed: {pip('install', 'shtab')}") from error
+        raise GradkernError(
+            f"gradkern completion: shtab is not installed: {pip('install', 'gradkern[completion]')}"
+        ) from error
     whole = parser()
     operators = registry.operators()
     providers = dict.fromkeys(each for operator in operators.values() for each in operator.providers)

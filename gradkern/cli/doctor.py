@@ -25,6 +25,7 @@ from gradkern.cli import DONE, FAILED, print_json
 from gradkern.cli.caches import count, counted, size
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.libraries import check_cudnn, check_nvvm
+from gradkern.cli.ops import wrapped
 from gradkern.errors import GradkernError
 from gradkern.system import cache_files, driver
 from gradkern.system.driver import Driver
@@ -322,8 +323,10 @@ def _lines(checks: list[Check]) -> Iterator[str]:
         mark = marks[each.status].ljust(2)
         if color and each.status != "absent":
             mark = f"\x1b[{32 if each.status == 'fine' else 31}m{mark}\x1b[0m"
-        yield f"  {mark} {each.name.ljust(width)}  {each.text}"
-        if each.remedy:
+        first, *more = wrapped(" " * (width + 7), each.text or "-", width + 7)
+        yield f"  {mark} {each.name.ljust(width)}  {first.lstrip()}"
+        yield from more
+        if each.remedy:  # one line, to copy
             yield f"     {''.ljust(width)}  mend it: {each.remedy}"
     wrong = sum(each.status == "problem" for each in checks)
     yield f"{wrong} problem{'' if wrong == 1 else 's'} found" if wrong else "all is well"

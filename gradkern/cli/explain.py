@@ -11,6 +11,7 @@ from typing import Any
 
 from gradkern.call import Searching
 from gradkern.cli import DONE, print_json
+from gradkern.cli.ops import wrapped
 from gradkern.cli.sizes import Wanted, arrays_of, example_of, find, named, types_of, usable
 from gradkern.contract.schema import Example, Operator
 from gradkern.dispatch.planner import module_of
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
             _registered(name, operator, 1 if options.example is None else options.example),
             options.attributes,
         )
-    outputs = options.outputs.split(",") if options.outputs else None
+    outputs = None if options.outputs is None else options.outputs.split(",")
     types = types_of(name, operator, options.types)
     arrays = arrays_of(name, operator, example, types, {"strides": options.strides, "policy": options.policy})
     wanted = Wanted(name, operator, example, types, outputs, given, **arrays)
@@ -137,7 +138,8 @@ def _text(facts: dict[str, Any]) -> str:
     for name, search in facts["searches"].items():
         rows += _ranking(name, search)
     width = max(len(title) for title, _ in rows)
-    return "\n".join([facts["operator"], *(f"  {title.ljust(width)}  {text}" for title, text in rows)])
+    lines = (wrapped(f"  {title.ljust(width)}  ", text or "-", width + 4) for title, text in rows)
+    return "\n".join([facts["operator"], *(line for each in lines for line in each)])
 
 
 def _ranking(name: str, search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

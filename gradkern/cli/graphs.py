@@ -51,7 +51,10 @@ def run(options: argparse.Namespace) -> int:
 
     updated = {name: inputs[name] for name in session.updated if name in inputs}
     results = {name: to_host(value) for name, value in _flat({**updated, **outputs}).items()}
-    replace(target, _packed(results))
+    try:
+        replace(target, _packed(results))
+    except OSError as error:
+        raise GradkernError(f"{target} cannot be written: {error.strerror or error}") from error
     report = session.report()
     if options.json:
         shapes = {name: [str(value.dtype), *value.shape] for name, value in results.items()}

@@ -12,10 +12,10 @@ from typing import Any, cast
 from gradkern.cli import DONE, FAILED, print_json
 from gradkern.contract import registry
 from gradkern.contract.schema import Attribute, Axis, Entry, Flat, Input, Ones, Operator, Output, Shape, names_of
-from gradkern.errors import ArgumentError, unknown
+from gradkern.errors import ArgumentError, unknown, unknown_operator
 from gradkern.system.providers import unavailable
 
-__all__ = ["require_known", "run", "sections"]
+__all__ = ["require_known", "run", "sections", "wrapped"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     every = registry.operators()
     strange = [name for name in options.name if name not in every]
     for name in strange:
-        print(unknown("operator", name, every), file=sys.stderr)
+        print(unknown_operator(name, every), file=sys.stderr)
     if strange:
         return FAILED
     require_known("provider", options.provider, (each for operator in every.values() for each in operator.providers))
@@ -79,8 +79,8 @@ def _list(chosen: Mapping[str, Operator]) -> list[str]:
 
 
 def _whole(name: str, operator: Operator) -> str:
-    lines = _wrapped("", f"{name}  ({operator.domain}, since version {operator.since_version})", 2)
-    lines += _wrapped("  ", operator.doc, 2)
+    lines = wrapped("", f"{name}  ({operator.domain}, since version {operator.since_version})", 2)
+    lines += wrapped("  ", operator.doc, 2)
     for title, rows in sections(operator).items():
         lines += _section(title, rows)
     providers = [(key, "", unavailable(key) or "available") for key in operator.providers]
@@ -108,13 +108,21 @@ def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> list[str]:
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
     lines = [f"    {a.ljust(first)}  {b.ljust(second)}  {c}".rstrip() for a, b, c in rows]
     if max(map(len, lines)) > _width():
-        parts = ((_wrapped("    ", f"{a}  {b}", 6), _wrapped("      ", c, 6)) for a, b, c in rows)
+        parts = ((wrapped("    ", f"{a}  {b}", 6), wrapped("      ", c, 6)) for a, b, c in rows)
         lines = [line for part in parts for each in part for line in each]
     return [f"  {title}", *lines]
 
 
-def _wrapped(start: str, text: str, indent: int) -> list[str]:
-    return wrap(text, _width(), initial_indent=start, subsequent_indent=" " * indent, break_on_hyphens=False)
+def wrapped(start: str, text: str, indent: int) -> list[str]:
+    """The text behind `start` in lines as long as the terminal is wide; words such as paths stay whole."""
+    return wrap(
+        text,
+        _width(),
+        initial_indent=start,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def _axis(each: Axis) -> str:

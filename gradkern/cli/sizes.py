@@ -14,7 +14,15 @@ from gradkern.contract.schema import Example, Input, Operator, Output, axis_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import dry_plan_for, plan_for
-from gradkern.errors import ArgumentError, DTypeError, ProviderError, UnknownOperatorError, nearest, unknown
+from gradkern.errors import (
+    ArgumentError,
+    DTypeError,
+    ProviderError,
+    UnknownOperatorError,
+    nearest,
+    unknown,
+    unknown_operator,
+)
 from gradkern.policy import effective, searching
 from gradkern.system import providers
 from gradkern.system.providers import unavailable
@@ -91,7 +99,7 @@ def find(name: str) -> Operator:
     """The operator of this name."""
     every = registry.operators()
     if name not in every:
-        raise UnknownOperatorError(unknown("operator", name, every))
+        raise UnknownOperatorError(unknown_operator(name, every))
     return every[name]
 
 

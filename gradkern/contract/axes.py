@@ -174,7 +174,8 @@ class _Axes:
         axis = self._axes[token]
         if axis.group and token not in self.sizes:
             if len(part) < axis.least or (axis.most is not None and len(part) > axis.most):
-                return f"{len(part)} {token} dimensions; expected {axis.least} to {axis.most}"
+                expected = axis.least if axis.least == axis.most else f"{axis.least} to {axis.most}"
+                return f"{len(part)} {token} dimensions; expected {expected}"
             if axis.broadcasts_to is not None:
                 return self._broadcasts(token, axis.broadcasts_to, part, start, found)
         size: Any = part if axis.group else part[0]

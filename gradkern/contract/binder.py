@@ -29,6 +29,11 @@ class Binder:
         self.outputs = tuple(each.name for each in operator.outputs)
         self.appended_outputs = frozenset([each.name for each in operator.outputs if each.appended])
         self.default_outputs = tuple(each.name for each in operator.outputs if each.default)
+        places = {each.name: place for place, each in enumerate(operator.inputs) if each.optional}
+        self.like_optional = {
+            each.name: places[each.like] for each in operator.outputs if each.default and each.like in places
+        }
+        """Places of the optional inputs that default outputs are like: those are not computed without these."""
         self.host_inputs = tuple((place, each) for place, each in enumerate(operator.inputs) if each.memory != "device")
         self.first = next((place for place, each in enumerate(operator.inputs) if each.memory == "device"), 0)
         self.aliases = tuple((str(each.alias), each.name) for each in operator.outputs if each.alias)
@@ -152,7 +157,9 @@ class Binder:
     def _unknown(self, name: str) -> str:
         known = list(dict.fromkeys([*self.inputs, *self.operator.attributes]))
         attributes = ", ".join(self.operator.attributes) or "none"
-        return f"{self.name}: unknown argument {name!r}{nearest(name, known)}; its attributes are {attributes}"
+        inputs = ", ".join(self.inputs[:_MOST_SHOWN]) + (", ..." if len(self.inputs) > _MOST_SHOWN else "")
+        hint = nearest(name, known)
+        return f"{self.name}: unknown argument {name!r}{hint}; its attributes are {attributes}; its inputs are {inputs}"
 
     def wanted(self, outputs: Any, out: Mapping[str, Any] | None) -> tuple[str, ...]:
         """The outputs to compute, in contract order: those named, or the default ones and those that `out` names."""
@@ -173,6 +180,12 @@ class Binder:
         if known is None:
             known = self._wanted[selection] = self._choose(outputs, out)
         return known
+
+    def default_with(self, arrays: tuple[Any, ...], out: Mapping[str, Any] | None) -> tuple[str, ...]:
+        """The default outputs of a call with these inputs, and what `out` names."""
+        absent = {name for name, place in self.like_optional.items() if arrays[place] is None}
+        named = tuple(out) if isinstance(out, Mapping) else ()
+        return tuple(dict.fromkeys((*(each for each in self.default_outputs if each not in absent), *named)))
 
     def _choose(self, outputs: Any, out: Mapping[str, Any] | None) -> tuple[str, ...]:
         if outputs is None:
@@ -225,6 +238,7 @@ def attribute_key(attributes: dict[str, Any]) -> AttributeKey:
 _SCALARS = frozenset([bool, float, int, str])
 _MOST = 256
 _MOST_NAMED = 1 << 16  # arrays of a variadic input: a larger number in a name is no array's
+_MOST_SHOWN = 16  # inputs that an error names
 _tuples: dict[int, tuple[Any, Any]] = {}
 """The parts of keys for tuples seen before, such as constants in a caller's code, by the tuples' ids. The table keeps
 the tuples alive, so no other object has such an id; they hold only scalars, so they never change. Once the table is

@@ -12,7 +12,7 @@ from gradkern.arrays.kind import View
 from gradkern.contract import registry
 from gradkern.contract.binder import AttributeKey, Binder, attribute_key
 from gradkern.contract.host import HostValue, host_key, host_values
-from gradkern.errors import UnknownOperatorError, shown, unknown
+from gradkern.errors import UnknownOperatorError, shown, unknown_operator
 from gradkern.policy import Policy
 
 __all__ = ["Pairs", "Request", "Views", "binder_of", "request_of"]
@@ -67,6 +67,8 @@ def request_of(
     if domain is not None or version is not None:
         _check_version(binder, domain, version)
     arrays, attributes = binder.bind(inputs, named)
+    if outputs is None and binder.like_optional:
+        outputs = binder.default_with(arrays, out)
     host = ()
     if not binder.is_plain:
         arrays, attributes, host = host_values(binder, arrays, attributes)
@@ -102,7 +104,7 @@ def binder_of(op: Any) -> Binder:
     """The binder of an operator. Raises UnknownOperatorError where the registry has none of this name."""
     operators = registry.operators()
     if not isinstance(op, str) or op not in operators:
-        raise UnknownOperatorError(unknown("operator", op, operators))
+        raise UnknownOperatorError(unknown_operator(op, operators))
     if op not in _binders:
         _binders[op] = Binder(op, operators[op])
     return _binders[op]

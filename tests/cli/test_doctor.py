@@ -39,6 +39,12 @@ H200 = Gpu(0, "NVIDIA H200", (9, 0), 150_109_880_320, 4.9e12)
 GPU = Driver((13, 0), (H200,))
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal on which no line breaks."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder that packages and libraries are looked for in."""
@@ -454,6 +460,20 @@ def test_it_runs_as_a_process_here() -> None:
     assert done.returncode == (0 if document["healthy"] else 1)
     assert done.stderr == ""
     assert next(each for each in document["checks"] if each["name"] == "cpu provider")["status"] == "fine"
+
+
+def test_lines_are_as_long_as_the_terminal_is_wide(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(monkeypatch, None)
+    fits(site)
+    monkeypatch.setenv("GRADKERN_CACHE_DIR", str(site / "kernels"))
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    packages = out[out.index("packages") : out.index("NVVM")]
+    assert max(map(len, packages.splitlines())) <= 80 < len(" ".join(packages.split()))
+    assert "ruamel.yaml 0.18, rich 13, platformdirs 4, packaging 23.2" in " ".join(packages.split())
 
 
 def test_it_works_where_no_package_is_installed() -> None:

@@ -24,9 +24,16 @@ from gradkern.search.store import Measurement, SearchResult
 from gradkern.system import driver
 from gradkern.system.driver import Driver, Gpu
 
+OUTPUTS = "X_grad, scale_grad, bias_grad, X_grad_sum, branch_grad"
 LN, AXES = "LayerNormalizationGrad", '{"rows": [4096], "columns": [1024]}'
 OPERATORS = gradkern.operators()
 Shown = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal on which no line breaks."""
+    monkeypatch.setenv("COLUMNS", "1000")
 
 
 @pytest.fixture
@@ -318,6 +325,21 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[SearchResult | None]
 
 def row(name: str, **found: Any) -> Measurement:
     return Measurement(name, "cudnn", name, {}, **found)
+
+
+def test_lines_are_as_long_as_the_terminal_is_wide(
+    show: Shown, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = show("MaxPoolGrad", "--provider", "cpu")[1]
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = show("MaxPoolGrad", "--provider", "cpu")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80 < max(map(len, whole.splitlines()))
+    assert out.split() == whole.split()
+
+
+def test_no_output_is_no_default(show: Shown) -> None:
+    assert show(LN, "--outputs", "")[::2] == (1, f"{LN}: unknown output ''; its outputs are {OUTPUTS}\n")
 
 
 def test_a_search_that_nobody_made_is_not_made_now(show: Shown, searching: Callable[..., Searching]) -> None:

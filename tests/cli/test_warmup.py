@@ -256,7 +256,7 @@ def test_a_provider_that_cannot_run_here_says_why(show: Shown, monkeypatch: pyte
 def test_an_unknown_operator_is_exit_code_one(show: Shown) -> None:
     code, out, err = show("ConvGrd")
     assert (code, out) == (1, "")
-    assert err.startswith("unknown operator 'ConvGrd' (did you mean ConvGrad or Conv?); known are ")
+    assert err.startswith("unknown operator 'ConvGrd' (did you mean ConvGrad or Conv?); `gradkern ops` lists ")
 
 
 def test_sizes_and_a_file_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Who is who in a call: names, positions, wanted outputs; and the text of every refusal."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ import gradkern
 from gradkern import ArgumentError, UnknownOperatorError
 from gradkern.contract import binder
 from gradkern.contract.binder import attribute_key
+from gradkern.contract.request import request_of
 
 LAYER = "LayerNormalizationGrad"
 CONV = "ConvGrad"
 GELU = "BiasGeluGrad_dX"
-KNOWN = ", ".join(gradkern.operators())
 
 pytestmark = pytest.mark.usefixtures("provider")
 
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("provider")
     ],
 )
 def test_an_unknown_operator_is_refused_with_the_nearest_names(name: Any, hint: str) -> None:
-    expected = f"unknown operator {name!r}{hint}; known are {KNOWN}"
+    expected = f"unknown operator {name!r}{hint}; `gradkern ops` lists the operators"
     assert message(UnknownOperatorError, gradkern.run, name) == expected
     assert message(UnknownOperatorError, gradkern.prepare, name) == expected
 
@@ -94,31 +95,51 @@ def test_an_input_given_twice_is_named() -> None:
             CONV,
             "pad",
             "ConvGrad: unknown argument 'pad' (did you mean pads?); "
-            "its attributes are auto_pad, dilations, group, kernel_shape, pads, strides",
+            "its attributes are auto_pad, dilations, group, kernel_shape, pads, strides; its inputs are dY, X, W",
         ),
         (
             CONV,
             "padding",
             "ConvGrad: unknown argument 'padding' (did you mean pads?); "
-            "its attributes are auto_pad, dilations, group, kernel_shape, pads, strides",
+            "its attributes are auto_pad, dilations, group, kernel_shape, pads, strides; its inputs are dY, X, W",
         ),
         (
             LAYER,
             "Axis",
             "LayerNormalizationGrad: unknown argument 'Axis' (did you mean axis?); "
-            "its attributes are axis, branch_grad_type",
+            "its attributes are axis, branch_grad_type; "
+            "its inputs are Y_grad, X, scale, mean, inv_std_dev, residual_grad",
         ),
-        (GELU, "alpha", "BiasGeluGrad_dX: unknown argument 'alpha'; its attributes are none"),
-        (GELU, "dy", "BiasGeluGrad_dX: unknown argument 'dy' (did you mean dY?); its attributes are none"),
+        (GELU, "alpha", "BiasGeluGrad_dX: unknown argument 'alpha'; its attributes are none; its inputs are dY, X, B"),
+        (
+            GELU,
+            "dy",
+            "BiasGeluGrad_dX: unknown argument 'dy' (did you mean dY?); "
+            "its attributes are none; its inputs are dY, X, B",
+        ),
         (
             "DmlBatchNormalizationGrad",
             "epsilon",
-            "DmlBatchNormalizationGrad: unknown argument 'epsilon' (did you mean Epsilon?); its attributes are Epsilon",
+            "DmlBatchNormalizationGrad: unknown argument 'epsilon' (did you mean Epsilon?); "
+            "its attributes are Epsilon; its inputs are Input, InputGradient, Mean, Variance, Scale",
         ),
     ],
 )
 def test_an_unknown_argument_is_refused_with_the_nearest_names(name: str, argument: str, expected: str) -> None:
     assert message(ArgumentError, gradkern.run, name, **arguments(name), **{argument: 1}) == expected
+
+
+def test_a_default_output_like_an_optional_input_is_computed_where_that_is_given() -> None:
+    X, W, B, labels = np.ones((2, 3), np.float32), np.ones((4, 3), np.float32), np.ones(4, np.float32), np.arange(2)
+    inputs = {"X": X, "W": W, "labels": labels}
+    wanted = partial(request_of, "LinearCrossEntropy", ())
+    assert wanted(inputs.copy()).wanted == ("loss", "dX", "dW")
+    assert wanted({**inputs, "B": B}).wanted == ("loss", "dX", "dW", "dB")
+    assert wanted(inputs.copy(), out={"dB": B}).wanted == ("loss", "dX", "dW", "dB")  # refused when it is planned
+    assert wanted(inputs.copy(), outputs=["dB"]).wanted == ("dB",)
+    statistics = np.ones((2, 1), np.float32)
+    inputs = {"dY": X, "X": X, "mean": statistics, "inv_std": statistics, "groups": 1}
+    assert request_of("GroupNormGrad", (), inputs).wanted == ("dX",)
 
 
 # --- outputs ---------------------------------------------------------------------------------------------------------
