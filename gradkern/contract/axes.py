@@ -121,7 +121,7 @@ class _Axes:
         follows = expression(axis.equals)
         try:
             size = follows.size({**self._attributes, **self.sizes})
-            return size if axis.group else size and product(size)
+            return size if axis.group or size is None else product(size)
         except ShapeError as error:
             names = (each for each in follows.names if each in self._owner)
             raise ShapeError(f"{error}{''.join(f', as {self._owner[each]}' for each in names)}") from None

@@ -235,6 +235,11 @@ def test_arrays_of_any_sizes_that_agree_are_taken(provider: FakeProvider, data: 
     assert {axis: plan.call.axes[axis] for axis in example.axes} == dict(example.axes)
 
 
+def test_an_axis_that_equals_a_group_of_no_dimensions_has_one_element(provider: FakeProvider) -> None:
+    one = np.ones((), np.float32)
+    assert prepare_any("MixedPrecisionScale", S=one, X=one).call.axes["elements"] == 1
+
+
 # --- the registry and the code ---------------------------------------------------------------------------------------
 
 FOLDERS = sorted(path.parent for path in (ROOT / "gradkern" / "ops").glob("*/__init__.py"))
