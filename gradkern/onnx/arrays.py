@@ -20,7 +20,14 @@ def is_tensor(value: Any) -> bool:
 def namespace(values: tuple[Any, ...]) -> Any:
     """The Array API namespace of the first array; NumPy's where there is none."""
     flat = (each for value in values for each in (value if isinstance(value, list) else [value]))
-    return array_namespace(next((each for each in flat if each is not None), np.empty(0)))
+    first = next((each for each in flat if each is not None), _NUMPY)
+    if type(first) not in _namespaces:
+        _namespaces[type(first)] = array_namespace(first)
+    return _namespaces[type(first)]
+
+
+_NUMPY = np.empty(0)
+_namespaces: dict[type, Any] = {}
 
 
 def dtype_name(value: Any) -> str:

@@ -69,6 +69,9 @@ class Session:
         self._on_device: dict[tuple[str, Any], Any] = {}
         self._last_use = {name: at for at, node in enumerate(graph.nodes) for name in (*node.outputs, *node.inputs)}
         self._names = frozenset([*self.inputs, *graph.initializers, *self._last_use])
+        self._ended: list[list[str]] = [[] for _ in graph.nodes]  # by node, what nobody reads after it
+        for name, at in self._last_use.items():
+            self._ended[at].append(name)
         self._ran: list[tuple[str, str]] = [self._planned(node) for node in graph.nodes]
 
     def run(
@@ -131,8 +134,8 @@ class Session:
                     if name:
                         values[name] = value
                         live.update(storage(each) for each in _arrays(value))
-                for name in {*node.inputs, *node.outputs} - kept:
-                    if self._last_use[name] == at and name in values:
+                for name in self._ended[at]:
+                    if name not in kept and name in values:
                         live.subtract(storage(each) for each in _arrays(values.pop(name)))
         self.times = tuple(times)
         found = {name: self._current(name, values[name], device) for name in wanted}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 __all__ = ["Entry", "Table"]
-
-VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,27 @@ class Entry:
             return tuple(each.astype(like.dtype) if each.dtype.kind == "f" else each for each in outputs)
         return outputs
 
-    @property
+    @cached_property
     def attributes(self) -> frozenset[str]:
         """The names of attributes that it takes: those of its parameters that only names can give."""
-        parameters = inspect.signature(self.function).parameters.values()
-        return frozenset(each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY)
+        return frozenset(each.name for each in self._parameters if each.kind is inspect.Parameter.KEYWORD_ONLY)
 
     def accepts(self, count: int) -> bool:
         """Whether it takes that many inputs."""
-        parameters = list(inspect.signature(self.function).parameters.values())[1:]
-        positional = [each for each in parameters if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+        least, most = self._counts
+        return least <= count and (most is None or count <= most)
+
+    @cached_property
+    def _counts(self) -> tuple[int, int | None]:
+        """Of inputs, the least and the most; None for any number."""
+        positional = [each for each in self._parameters[1:] if each.kind is not inspect.Parameter.KEYWORD_ONLY]
         required = [each for each in positional if each.default is inspect.Parameter.empty]  # one at least of *inputs
-        return len(required) <= count and (count <= len(positional) or positional[-1].kind is VARIADIC)
+        any_number = positional[-1].kind is inspect.Parameter.VAR_POSITIONAL
+        return len(required), None if any_number else len(positional)
+
+    @cached_property
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self.function).parameters.values())
 
 
 class Table(dict[tuple[str, str], Entry]):
