@@ -179,8 +179,10 @@ def _staged(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsC
 
 def _of_rows(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:
     registers = _registers(problem) * (3 if vectors > _most_vectors(problem) else 2) // 2
-    resident = max(1, _REGISTERS // (registers * lanes * teams))
     shifted = problem.shifted
+    if shifted and lanes <= 32:  # few threads, so that limits are finer than for others
+        registers += 8
+    resident = max(1, _REGISTERS // (registers * lanes * teams))
     return RowsConfig(problem.width, lanes, teams, vectors, cluster, shifted=shifted, blocks_per_processor=resident)
 
 

@@ -29,13 +29,17 @@ KINDS: list[Kind] = [
     *((operator, dtype, dtype, shape, 1) for operator, dtype, shape in
       product((SOFTMAX, LOG), (b, f, d), [*LAST, *SHIFTED, *ACROSS])),
     *((SOFTMAX, f, h, shape, 1) for shape in (LAST[3], SHIFTED[2], ACROSS[2])),
+    (SOFTMAX, h, h, SHIFTED[1], 1),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("kind", "capability"),
     parameters(
-        [*product(KINDS[::7], HOPPER), *zip(KINDS[3::19], cycle(OTHERS), strict=False)],
+        [
+            *product([*KINDS[::7], (SOFTMAX, b, b, SHIFTED[1], 1), KINDS[-1]], HOPPER),
+            *zip(KINDS[3::19], cycle(OTHERS), strict=False),
+        ],
         [*product(KINDS, HOPPER), *product(KINDS[::13], OTHERS)],
         covered=2,
     ),
