@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from pathlib import Path
@@ -90,3 +91,18 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(sgd: Path, capsys: pyt
     for elsewhere, message in ((target.parent, "it is a folder"), (target / "none" / "out.npz", "there is no folder")):
         assert main([*command[:-1], str(elsewhere)]) == 1
         assert f"cannot be written: {message}" in capsys.readouterr().err
+
+
+def test_outputs_that_cannot_be_written_are_named(
+    sgd: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = sgd.with_name("in.npz"), sgd.with_name("out.npz")
+    np.savez(source, allow_pickle=False, **arrays())
+
+    def full(handle: object, name: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(handle))
+
+    monkeypatch.setattr("gradkern.system.cache_files.os.replace", full)
+    assert main(["run", str(sgd), "--inputs", str(source), "--outputs", str(target)]) == 1
+    assert capsys.readouterr().err == f"{target} cannot be written: No space left on device\n"
+    assert sorted(each.name for each in sgd.parent.iterdir()) == sorted([sgd.name, source.name])
