@@ -33,5 +33,5 @@ def size_of(row: Row) -> str:
     sizes: list[int] = []
     for name in names:
         sizes += axes[name] if isinstance(axes[name], list) else [axes[name]]
-    order = row.get("order")
+    order = row.get("order") or ("channels_last" if "channels_last=1" in str(row["size"]).split() else None)
     return "×".join(map(str, sizes)) + (f", {order.replace('_', ' ')}" if order else "")

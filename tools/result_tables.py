@@ -171,7 +171,7 @@ def forward() -> str:
 
 
 def others() -> str:
-    """The same of rotary embeddings and element-wise operators."""
+    """The same of losses, group norms, gathers, pools, resizing, rotary embeddings and element-wise operators."""
     return _on_gpu("others.json")
 
 
