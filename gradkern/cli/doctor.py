@@ -37,7 +37,7 @@ __all__ = ["run"]
 OLDEST = (7, 5)
 """The least compute capability that kernels are made for."""
 MEASURED = ((9, 0),)
-"""Compute capabilities on which kernels have been run and timed."""
+"""Compute capabilities where kernels have been run and timed."""
 _UNMEASURED = "nobody has measured compute capability {}: its kernels are compiled and run in a simulator only"
 
 

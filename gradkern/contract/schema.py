@@ -239,7 +239,7 @@ def _chosen(tensor: T, declared: Mapping[str, Attribute], attributes: Mapping[st
 
 
 def _numbered(tensor: T, number: int, own: Collection[str]) -> T:
-    """The tensor of that number, from 0 on, among those of a variadic one. own: the axes of which each has its own."""
+    """The tensor of that number, from 0 on, among those of a variadic one. own: the axes that each has for itself."""
     if not number:
         return replace(tensor, variadic=False)
     shape = tensor.shape and tuple(f"{each}_{number}" if each in own else each for each in tensor.shape)

@@ -206,7 +206,7 @@ def _apply_to_some(
     first: int, last: int, begin: int, end: int,
 ) -> None:  # fmt: skip
     """dX of one task, with the statistics of the batch: scale r (D - bias_sum/m - (X - mean) r scale_sum/m). Without
-    `count` the sums are a level and a slope, which a group's channels have in common, and dX is
+    `count` the sums are a level and a slope that a group's channels have in common, and dX is
     r (scale D - level - (X - mean) slope), plus the residual.
     """
     for index in range(first, last):

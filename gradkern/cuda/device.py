@@ -16,7 +16,7 @@ from gradkern.errors import ProviderError
 from gradkern.system import locks
 
 driver: Any = import_module("cuda.bindings.driver")
-"""NVIDIA's bindings of the driver, which have no types."""
+"""NVIDIA's bindings of the driver. They have no types."""
 
 __all__ = [
     "Device",

@@ -59,7 +59,7 @@ class Plan:
     @property
     def block(self) -> tuple[list[int], list[int], list[int]]:
         """For who executes without this object, as of gradkern.cuda.launch.Launch: places for the addresses of a call
-        and for that of its workspace, all of which change, and what a pack of addresses needs.
+        and for that of its workspace, as all of these change, and what a pack of addresses needs.
         """
         (ids, id_type), (pointers, address_type), (one, _) = (_PACK.attributes[each] for each in _IN_PACK)
         count = len(self._numbers) + 1

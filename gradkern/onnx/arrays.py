@@ -12,7 +12,7 @@ __all__ = ["dtype_name", "is_tensor", "namespace", "storage", "to_device", "to_h
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a tensor of PyTorch, which is not loaded for that."""
+    """Whether it is a tensor of PyTorch. PyTorch is not loaded for that."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 

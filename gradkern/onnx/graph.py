@@ -1,4 +1,4 @@
-"""A model, read and checked as a whole: what every node is computed by, in an order in which they can be computed."""
+"""A model, read and checked as a whole: what every node is computed by, in an order that allows it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _read(model: Any) -> onnx.ModelProto:
         proto = onnx.load(path, format="protobuf")
     except (GradkernError, OSError):
         raise
-    except Exception as error:  # of protobuf and of onnx's checks of external data, which have no common base
+    except Exception as error:  # of protobuf and of onnx's checks of external data: they have no common base
         raise GraphError(f"{path} is no ONNX model that can be read: {error}") from error
     if not proto.ir_version or not proto.HasField("graph"):
         raise GraphError(f"{path} is no ONNX model: it has no graph")
@@ -161,7 +161,7 @@ def _shape(proto: Any) -> tuple[int | str | None, ...] | None:
 
 
 def _sorted(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """The nodes in an order in which each comes after those that give its inputs; the file's where that is one."""
+    """The nodes so that each comes after those that give its inputs; the file's where that is one."""
     given = {"": None} | {each.name: None for each in (*graph.input, *graph.initializer)}
     maker: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -352,7 +352,7 @@ def _by_onnx(
 ) -> dict[str, str | None]:
     proto, given = onnx.NodeProto(), proto
     proto.CopyFrom(given)
-    proto.domain = node.domain  # not ai.onnx, which the tools below do not take for ONNX's own
+    proto.domain = node.domain  # not ai.onnx: the tools below do not take that for ONNX's own
     context = onnx.checker.C.CheckerContext()
     context.opset_imports, context.ir_version = dict(opsets), onnx.IR_VERSION
     try:

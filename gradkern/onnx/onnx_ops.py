@@ -1,7 +1,7 @@
 """ONNX's own operators for tensors of PyTorch: what a training graph holds between gradkern's operators.
 
 Each is a function of PyTorch's module, the inputs in order and the attributes by name. What is not here is computed by
-onnx.reference, for which tensors are copied to the host.
+onnx.reference, and tensors are copied to the host for that.
 """
 
 from __future__ import annotations

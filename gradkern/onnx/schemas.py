@@ -24,7 +24,7 @@ _KINDS = {"int": "INT", "float": "FLOAT", "string": "STRING", "ints": "INTS", "f
 
 
 def schemas() -> list[defs.OpSchema]:
-    """A schema for every operator of the registry but those of ONNX's own domain, which has its own.
+    """A schema for every operator of the registry but those of ONNX's own domain: it has its own.
 
     >>> for schema in gradkern.onnx.schemas():
     ...     onnx.defs.register_schema(schema)

@@ -85,7 +85,7 @@ class Session:
     ) -> dict[str, Any]:
         """The outputs, by name, for inputs by name.
 
-        inputs        NumPy arrays, or tensors of PyTorch on one device, which then computes; a list of arrays for a
+        inputs        NumPy arrays, or tensors of PyTorch on one device, and that computes; a list of arrays for a
                       sequence; numbers and lists of numbers for what the host reads. Those that are `updated` are
                       written in place, as ONNX Runtime does
         outputs       names of values of the graph; by default its outputs
@@ -250,7 +250,7 @@ class Session:
         return self._last_use[name] == at and name not in kept and node.inputs.count(name) == 1
 
     def _current(self, name: str, value: Any, device: Any) -> Any:
-        """The value; of an initializer, that on the device, which may have been updated there."""
+        """The value; of an initializer, that on the device, as it may have been updated there."""
         return self._moved(name, value, device) if value is self._initializers.get(name) else value
 
     def _moved(self, name: str, value: Any, device: Any) -> Any:

@@ -165,7 +165,7 @@ def BiasSoftmaxDropout(xp: Any, data: Any, bias: Any, ratio: Any = None, *, axis
 
 
 def _ends(sizes: Any, whole: int, name: str) -> list[int]:
-    """Where parts of these sizes end, which are all there is."""
+    """Where parts of these sizes end; there are no others."""
     sizes = _sizes(sizes)
     if min(sizes, default=0) < 0 or sum(sizes) != whole:
         raise ShapeError(f"{name} has the sizes {sizes}; expected sizes with the sum {whole}")
@@ -218,7 +218,7 @@ def PadAndUnflatten(xp: Any, X: Any, indices: Any, unflatten_dims: Any) -> Any:
 
 
 def _norm(xp: Any, arrays: Sequence[Any]) -> Any:
-    """The Euclidean norm in float64, in which squares do not overflow."""
+    """The Euclidean norm in float64, where squares do not overflow."""
     return xp.sqrt(sum(xp.sum(xp.astype(each, xp.float64) ** 2) for each in arrays))
 
 

@@ -1,4 +1,4 @@
-"""The providers: who can compute, on what kind of device, with which packages; and whether they can run here.
+"""The providers: who can compute, on what kind of device, with what packages; and whether they can run here.
 
 A new provider is a record in this table, a name in registry.yaml for every operator that it computes, and the modules
 named there in ops/FAMILY, each a `gradkern.call.ProviderModule`. Nothing here imports Numba or CUDA.

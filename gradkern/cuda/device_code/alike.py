@@ -11,7 +11,7 @@ import numpy as np
 
 __all__ = ["once_for_alike"]
 
-_MOST = 512  # functions kept, each with Numba's data about it: those of twenty kernels, which compile a tenth faster
+_MOST = 512  # functions kept, each with Numba's data about it: those of twenty kernels: these compile a tenth faster
 
 
 def once_for_alike(make: Callable[..., Any], most: int = _MOST) -> Callable[..., Any]:

@@ -93,7 +93,7 @@ class RowArithmetic:
     scalars     (r, s0, s1, s2, s3, s4, row, columns), once a row: sets r, `values` numbers, from the
                 addresses of the scalars. None: r has the scalars themselves
     apart       (r, column) -> whether the vector that begins at this column has an element apart, as the class of a
-                label: all others are reduced and mapped by the plain functions, which need not tell elements apart.
+                label: all others are reduced and mapped by the plain functions; these need not tell elements apart.
                 Before `finish` and behind it; only where elements are adjacent in memory
     plain       `map` of an element that is not apart
     results     (values, totals, r, columns), before `finish`, only in threads that write a row's results: sets them.

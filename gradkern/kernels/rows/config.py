@@ -139,7 +139,7 @@ def _neighbours(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[R
     lanes = round_up(-(-vectors // (2 * most)), 32)
     few = problem.types.reductions > 1 and _registers(problem) <= 48 and capability >= (9, 0)
     if few and most * _MOST_THREADS < vectors and lanes <= 256:
-        # Twice as many vectors: 17 % faster than a cluster of two blocks, which wait for each other (on an H200).
+        # Twice as many vectors: 17 % faster than a cluster of two blocks that wait for each other (on an H200).
         config = _of_rows(problem, lanes, 1, -(-vectors // lanes))
         yield replace(config, blocks_per_processor=_REGISTERS // ((_registers(problem) + HELD_WORDS) * lanes))
     clusters = (1, 2, 4, 8) if capability >= (9, 0) else (1,)

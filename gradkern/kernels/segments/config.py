@@ -80,7 +80,7 @@ class SortConfig:
     of `counts` blocks.
 
     overlap  its launches may overlap the ones before
-    clears   bytes of a store of other blocks, which set the target to zero; 0: there are none
+    clears   bytes of a store of other blocks, those that set the target to zero; 0: there are none
     """
 
     bits: int

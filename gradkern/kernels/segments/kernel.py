@@ -50,10 +50,10 @@ def _store_row(config: SumsConfig, types: SumsTypes) -> Callable[[int, Any], Non
 def build_sums(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
     """The kernel of sums and zeros, of int64 arguments SUMS_ARGUMENTS.
 
-    source, target    rows of `columns` elements: `count` for each of `rows`, which all keys are for
+    source, target    rows of `columns` elements: `count` for each of `rows`; all keys are for these
     heads, tails      for each piece, parts of the sums that come from the piece before, and that go on into the next
     items             pieces for each block of columns of each array of rows, as many as `groups` to a block
-    all_rows, tile    of the target; of a block behind `item_blocks`, which writes zeros
+    all_rows, tile    of the target; of a block behind `item_blocks`, one that writes zeros
     """
     WIDTH, LANES, GROUPS, UNROLL, OVERLAP = config.width, config.lanes, config.groups, config.unroll, config.overlap
     SHIFT = LANES.bit_length() - 1

@@ -54,7 +54,7 @@ class Kind:
 
 
 def kind_of(maps: Sequence[AxisMap]) -> Kind:
-    """Of the maps of a call, which differ in sizes only."""
+    """Of the maps of a call: they differ in sizes only."""
     first = maps[0]
     if isinstance(first, Resampling):
         narrowed = any(isinstance(each, Resampling) and each.narrowing != 1 for each in maps)
@@ -105,7 +105,7 @@ class SeparableConfig(ByElementType):
     """last: channels are last in memory. width: elements of dY of one access: channels, or places of a line.
     whole: shared memory has all outputs of a line; else a thread has one result
     taps1, taps2: outputs of an input along the last two axes whose weights are in shared memory, a power of two
-    flat: the first axis has one element, which stays
+    flat: the first axis has one element, and keeps it
     """
 
     kind: Kind

@@ -18,7 +18,7 @@ ITEMS = (
     "blocks", "blocks_m", "blocks_s", "items", "group", "images", "inner", "inner_m", "inner_s",
     "columns", "columns_m", "columns_s", "size0_m", "size0_s", "rows", "rows_m", "rows_s",
 )  # fmt: skip
-"""Arguments by which a thread finds its own elements."""
+"""Arguments for a thread to find its own elements."""
 
 
 def lifted(shape: Sequence[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Kernels of arrays of N, C and three spatial axes, and which elements a thread has."""
+"""Kernels of arrays of N, C and three spatial axes, and the elements of a thread."""
 
 from __future__ import annotations
 

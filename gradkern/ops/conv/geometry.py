@@ -80,10 +80,10 @@ class Geometry:
             pads_end=(*zeros, *self.pads_end),
         )
 
-    def of_axes(self, which: slice) -> Geometry:
+    def of_axes(self, chosen: slice) -> Geometry:
         """With only these of its spatial axes."""
         axes = ("spatial", "kernel", "out", "strides", "dilations", "pads_begin", "pads_end")
-        return replace(self, **{name: getattr(self, name)[which] for name in axes})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in axes})
 
     @property
     def multiplications(self) -> int:

@@ -5,7 +5,7 @@ Upstream gradient D = InputGradient, xh = (Input - Mean)/sqrt(Variance + Epsilon
 
     OutputScaleGradient = sum of D xh
     OutputBiasGradient = sum of D,  both over every dimension where Mean has size 1
-    OutputGradient = D Scale/sqrt(Variance + Epsilon)    of constant statistics, which do not depend on Input
+    OutputGradient = D Scale/sqrt(Variance + Epsilon)    of constant statistics, independent of Input
 
 In training D is less OutputBiasGradient/m and xh OutputScaleGradient/m there, m elements in each sum.
 

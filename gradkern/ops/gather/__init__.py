@@ -87,7 +87,7 @@ def _range(size: int, start: int, end: int, step: int) -> range:
 
 
 def _window(attributes: Mapping[str, Any], shape: Shape | None) -> list[range]:
-    """DirectML's, which may be read from its end."""
+    """DirectML's; it may be read from its end."""
     steps = attributes["InputWindowStrides"]
     if 0 in steps:
         raise AttributeValueError(f"attribute InputWindowStrides is {steps}; expected none to be 0")

@@ -1,7 +1,7 @@
 """Max pooling with indices, and the gradients of max and average pools in one to three dimensions.
 
 Output position o, a tuple with one index per spatial axis, has the window of input positions
-o*strides - pads_begin + t*dilations, 0 <= t < kernel_shape, of which those inside the input count.
+o*strides - pads_begin + t*dilations, 0 <= t < kernel_shape; those inside the input count.
 
     MaxPool              Y[n, c, o] = the largest X of the window, of equal ones the first, NaN above all; its index
     MaxPoolGrad          dX[n, c, i] = sum of dY[n, c, o] over the o whose index is i

@@ -27,7 +27,7 @@ _CHANNELS = 16  # of one task, where they are last in memory
 
 @numba.njit(**INLINE)
 def _axes(numbers: Any) -> Any:
-    """Their six triples, as tuples, which no store can change."""
+    """Their six triples, as tuples, as no store can change these."""
     n = numbers
     return (
         (n[0], n[1], n[2]), (n[3], n[4], n[5]), (n[6], n[7], n[8]),
@@ -82,7 +82,7 @@ def _check(
     queue: Any, Indices: Any, bad: Any, inner: int, numbers: Any, divisors: Any, base: int, local: Any, last: Any
 ) -> None:
     """Leaves in `bad` by task how many indices are none of their windows, and the place of the first. A window without
-    an element has the index -1, which in a byte is that of an element.
+    an element has the index -1: in a byte that of an element.
     """
     inverses = 1 / divisors[0], 1 / divisors[1], 1 / divisors[2], 1 / divisors[3], 1 / divisors[4]
     kernel, outs, strides, dilations, begins, sizes = _axes(numbers)

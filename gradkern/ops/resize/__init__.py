@@ -22,13 +22,13 @@ memory if dY is.
     tf_crop_and_resize      from roi's start to its end, both in parts of the input; outside of it dY reaches no element
 
 scale is that of `scales`, or outputs / inputs. `source_steps` are multiplied by in place of a division, and in place of
-align_corners' own: PyTorch's way, which may round to another nearest element.
+align_corners' own: PyTorch's way; it may round to another nearest element.
 
 DirectML's coordinate of output o is (o - OutputPixelOffset) / Scale - InputPixelOffset. DmlResampleGrad takes the
 nearest element, of two as near the lower one, as its documentation shows; DmlResampleGrad1 rounds as RoundingDirection
 says. The first two of the dimensions are not resampled.
 
-Sources: ONNX, Resize 19; ResizeGrad of ONNX Runtime Training, which has linear resizing of four dimensions alone;
+Sources: ONNX, Resize 19; ResizeGrad of ONNX Runtime Training, of linear resizing in four dimensions alone;
 DirectML, RESAMPLE_GRAD and RESAMPLE_GRAD1.
 """
 

@@ -1,7 +1,7 @@
 """The gradients of ROI align, DirectML's ROI_ALIGN_GRAD: of the image, and of the regions.
 
 The forward pass divides each region (x1, y1, x2, y2) into one cell for each of its outputs, and an output is the mean
-or the maximum of the image at the samples of its cell, of which there are n along each axis:
+or the maximum of the image at the samples of its cell, n along each axis:
 
     size   = scale (x2 - x1)
     n      = |size| / outputs, rounded up, from MinimumSamplesPerOutput to MaximumSamplesPerOutput
@@ -13,7 +13,7 @@ the nearest, of two as near the lower one, as if outer elements went on; further
 equal maxima the first counts, along x before y.
 
     OutputGradient     the sum over regions and outputs, in their order, without atomics: the same bits every time
-    OutputROIGradient  the derivatives of x(s) and y(s) times the slope of the image, which is 0 at a sample on an
+    OutputROIGradient  the derivatives of x(s) and y(s) times the slope of the image: 0 at a sample on an
                        element, outside, and for the nearest element
 
 Arithmetic is float32 (float64 for float64; float64 on the CPU) and rounds once, at the store. A region whose batch

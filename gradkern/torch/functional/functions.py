@@ -208,7 +208,7 @@ def _norm(
     dtype: torch.dtype | None,
     centred: bool,
 ) -> Any:
-    """Layer norm, or RMSNorm, which is not centred, of x or of x + residual; then the sum besides."""
+    """Layer norm, or RMSNorm, without a mean, of x or of x + residual; then the sum besides."""
     require_floats(function, {"weight": weight, "bias": bias, "residual": residual}, input=x)
     _require_sum(function, residual, dtype)
     weight, bias = _beside(x, weight), _beside(x, bias)

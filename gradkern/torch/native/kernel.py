@@ -3,7 +3,7 @@
 PyTorch calls a function that looks the call up among records and launches what they say, without Python. Any other
 call it hands to an operator with the same arguments that Python implements, through PyTorch's dispatcher: arguments,
 results and exceptions pass as they do where Python is registered for the operator itself. What it knows to be PyTorch's
-it hands to another, which does nothing but call PyTorch's kernel. These operators have one result more: a tensor where
+it hands to another, one that only calls PyTorch's kernel. These operators have one result more: a tensor where
 they have failed, and none otherwise. The exception is kept, and raised above PyTorch's C functions, as those lose its
 class.
 """

@@ -1,5 +1,5 @@
 """Calls of one place in compiled code answered from machine code: an operator of PyTorch's for each number of tensors
-that such calls are given and return. Its first argument says which place it is.
+that such calls are given and return. Its first argument is the place.
 """
 
 from __future__ import annotations

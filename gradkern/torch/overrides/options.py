@@ -36,7 +36,7 @@ PyTorch's own kernels cost it less. Estimated from the times of single operators
 class OptionsByName(TypedDict, total=False):
     """Options of `gradkern.torch.enable` but for ops, for what hands them on to it."""
 
-    devices: str | Iterable[str] | None  # of torch.device.type, which is a str
+    devices: str | Iterable[str] | None  # of torch.device.type, a str
     min_bytes: int | Mapping[Group, int] | None
     on_refusal: Refusal
     plan: When

@@ -65,7 +65,7 @@ def enable(
     on_refusal  a call that gradkern cannot take: "torch", PyTorch's kernel answers; "warn", it does, and the first call
                 of a kind warns; "raise", a ProviderError comes out of backward()
     plan        when kernels are chosen and compiled: "tune", in `tune(step)` and nowhere else, so that no step waits;
-                "now", in the first call of a kind, which may take seconds. Never while a graph is captured
+                "now", in the first call of a kind: it may take seconds. Never while a graph is captured
     inductor    those of "layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu", "embedding" that a model
                 compiled by Inductor calls, too. By default none: it decomposes them and fuses them with their
                 neighbours, and a call prevents that. It always calls convolutions. A change recompiles what this

@@ -63,7 +63,7 @@ def _of_data(geometry: Geometry, dY: Array, W: Array, n: int, channel: int, posi
 
 def _sum(weights: Array, seen: Array, pairs: list[list[tuple[int, int]]]) -> float:
     """The sum of the products of weights and elements; `pairs` of a tap and an element along each spatial axis."""
-    taps, places = (np.ix_(*([pair[which] for pair in axis] for axis in pairs)) for which in range(2))
+    taps, places = (np.ix_(*([pair[place] for pair in axis] for axis in pairs)) for place in range(2))
     left, right = weights[:, *taps].astype(np.float64), seen[:, *places].astype(np.float64)
     return float(np.vdot(left, right))
 

@@ -123,8 +123,8 @@ def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArith
     )
     LOG2_E, LN_2, ZERO, ONE, TWO = _constants(types, 1 / math.log(2), math.log(2), 0, 1, 2)
     (LEAST,) = _constants(types, -1e4)  # in place of -inf: exp of it is 0
-    (LOWEST,) = _constants(types, -1e38)  # the same for a maximum, from which differences are taken
-    (NOTHING,) = _constants(types, -0.0)  # which the compiler does not add
+    (LOWEST,) = _constants(types, -1e38)  # the same for a maximum, as differences are taken from it
+    (NOTHING,) = _constants(types, -0.0)  # the compiler does not add it
     UNIT = LN_2 if APPROXIMATE else ONE  # of exponents
     is_label, apart = _labels(config)
     single = LABELS and not ENTROPY and not SMOOTHING  # sums of exponentials alone
@@ -164,7 +164,7 @@ def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArith
         return w if LABELS else w * (LEFT * x[1] + r[2])
 
     def elements(labels: bool) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., None]]:
-        """The functions of an element, which may be the label."""
+        """The functions of an element that may be the label."""
 
         @device_function
         def largest(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:

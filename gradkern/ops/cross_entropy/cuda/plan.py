@@ -213,7 +213,7 @@ class Steps:
 
 def _of_few_classes(problem: RowsProblem, capability: tuple[int, int]) -> RowsConfig | None:
     """Along a long inner axis: vectors of 8 bytes, and as few threads to a row as hold it. Each computes the last step
-    of its rows, which takes as long as the sums over 21 classes: 193 us with 8 threads to a row, 110 with 2.
+    of its rows, and takes as long as the sums over 21 classes: 193 us with 8 threads to a row, 110 with 2.
     """
     types, columns = problem.types, problem.columns
     width = min(problem.width, 8 // ITEMSIZE[types.inputs[0]])

@@ -1,4 +1,4 @@
-"""The kernel of a slice's gradient: each thread writes vectors of dX, which are elements of dY and zeros."""
+"""The kernel of a slice's gradient: each thread writes vectors of dX: elements of dY and zeros."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SliceConfig:
 
 def arguments(axes: int) -> tuple[str, ...]:
     """Along an axis of `size` elements, or vectors if it is the last, element first + step k is the k-th of `count` of
-    dY, which are `stride` bytes apart. multiplier and shift divide by the size, those of the step by the step. The
+    dY, `stride` bytes apart. multiplier and shift divide by the size, those of the step by the step. The
     element of dY that all axes have first is `offset` bytes behind dY.
     """
     return ("dY", "dX", "offset", "vectors", *(f"{name}_{axis}" for axis in range(axes) for name in OF_AXIS))

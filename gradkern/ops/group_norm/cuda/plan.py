@@ -250,7 +250,7 @@ def _whole_warps(lanes: int) -> int:
 
 
 def _parts(layout: Layout, config: GroupNormConfig, tiles: int, steps: int, device: Device) -> int:
-    """Of each channel: the blocks run in turns of as many as the device holds, which take as long as their threads have
+    """Of each channel: the blocks run in turns of as many as the device holds. A turn takes as long as its threads have
     batches of vectors, and some more to begin and to add up.
     """
     units = layout.samples * (tiles if layout.lines else -(-layout.channels // config.rows))

@@ -151,7 +151,7 @@ def with_aligned_vectors(config: Config) -> Config:
 
 
 def unfit(config: RowConfig) -> Refusal:
-    """For a kernel of which no block is resident."""
+    """For a kernel without a resident block."""
     return Refusal(
         f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
     )

@@ -84,7 +84,7 @@ class PatchConfig(ByElementType):
     patch: as in Layout.numbers
     group: windows along a line that one access has, where channels are first; 0: one by one
     in_tensor: indices count the elements of all planes
-    flat: the first axis has one element, which stays
+    flat: the first axis has one element, and keeps it
     average: of an average pool, in place of a max pool
     """
 

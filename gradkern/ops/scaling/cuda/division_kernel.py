@@ -32,7 +32,7 @@ SUM_ARGUMENTS = ("parts", "result", "count", "number")
 
 @dataclass(frozen=True, slots=True)
 class DivisionConfig:
-    """Of the gradient of X, which is A or B, and perhaps that of the other one, where it is of the shape of dY.
+    """Of the gradient of X, either A or B, and perhaps that of the other one, where it is of the shape of dY.
 
     of_B       X is B
     writes     the other one's gradient, too
@@ -108,7 +108,7 @@ def _place(taken: tuple[bool, ...]) -> Callable[..., Any]:
 
 def _inverse(dtype: str) -> Callable[[Any], Any]:
     """A device function: two factors of 1 / b. A product with both is off by one unit in the last place more than a
-    quotient, which takes some thirty instructions: two for each element take longer than the memory.
+    quotient, of some thirty instructions: two for each element take longer than the memory.
 
     The second factor is a power of two, so that the first is neither subnormal nor infinite where b is not.
     """

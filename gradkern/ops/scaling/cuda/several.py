@@ -22,7 +22,7 @@ Places = tuple[int, int, int]
 @dataclass(frozen=True, slots=True)
 class SeveralPlan:
     """places: for each launch those of its arrays' inputs and outputs, with the bytes before each there. on_device: the
-    first input is the number, else the last, which has this type in the kernel.
+    first input is the number, else the last; it has this type in the kernel.
     """
 
     kernel: str

@@ -157,7 +157,7 @@ def _chains(node: fx.Node, proof: Proof) -> list[_Chain]:
 
 
 def _view(node: fx.Node) -> fx.Node | None:
-    """The reshape behind a norm of rows, which a model of tokens has: nothing else moves, as all is contiguous."""
+    """The reshape behind a norm of rows in a model of tokens: nothing else moves, as all is contiguous."""
     after = only_user(node)
     if after is None or after.op != "call_method" or after.target not in ("reshape", "reshape_as", "view", "view_as"):
         return None

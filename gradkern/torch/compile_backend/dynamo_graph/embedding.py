@@ -1,6 +1,6 @@
 """Stage 1: F.embedding, for its gradient. Inductor would add with atomics, in another order each run.
 
-The forward pass stays PyTorch's, which Inductor fuses with what reads it.
+The forward pass stays PyTorch's, as Inductor fuses it with what reads it.
 """
 
 from __future__ import annotations

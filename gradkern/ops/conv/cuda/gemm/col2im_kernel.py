@@ -35,7 +35,7 @@ def build(config: Im2colConfig) -> Callable[..., None]:
 
     @device_function
     def fetch(held: Any, column: int, first: int, here: int, groups: Any) -> None:
-        """U elements of a column from channel `first` on, of which there are `here`; zeros for others."""
+        """U elements of a column from channel `first` on, where there are `here`; zeros for others."""
         one = cuda.local.array(1, FLOAT)
         for u in range(U):
             held[u] = FLOAT(0)

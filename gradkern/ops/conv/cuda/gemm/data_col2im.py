@@ -29,7 +29,7 @@ __all__ = ["data_col2im", "filter_rows", "packed"]
 def data_col2im(problem: GemmProblem, slice_bytes: int, by_image: bool) -> GemmProgram:
     """products[(c, t), p] = sum over m of W[m, c, t] * dY[m, p], for a run of images at a time; then their sums.
 
-    by_image: each image of dY is a matrix. Else the run is one, for which dY is copied if it is in another layout.
+    by_image: each image of dY is a matrix. Else the run is one, and dY is copied if it is in another layout.
     Products are in the type of sums, unless no element of dX is the sum of two.
     """
     geometry, dY, item = problem.geometry, problem.dY, problem.item

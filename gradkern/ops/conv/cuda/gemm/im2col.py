@@ -121,7 +121,7 @@ def _config(
 def pack(W: Operand, matrix: MatrixLayout, device: Device) -> Im2colStep:
     """packed[group, filter, tap, channel] = W[filter, channel, tap]; channels are adjacent.
 
-    matrix.channel is the distance of filters, of which a group has group_channels.
+    matrix.channel is the distance of filters; a group has group_channels of them.
     """
     total = W.images * W.channels
     config = Im2colConfig("pack", W.dtype, wide=total >= _NARROW, native_bfloat16=device.capability >= (8, 0))
