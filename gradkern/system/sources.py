@@ -66,4 +66,5 @@ def _file(module: str, root: Path) -> Path:
         places = getattr(find_spec(package), "submodule_search_locations", None)
         root = Path(next(iter(places))).parent if places else root
     path = root.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    init = path / "__init__.py"  # an older version's folder may have left its byte code beside the module
+    return init if init.is_file() else path.with_suffix(".py")

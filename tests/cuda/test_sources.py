@@ -47,8 +47,8 @@ def builders() -> list[str]:
 
 
 def path_of(module: str, root: Path) -> Path:
-    path = root.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    path = root.joinpath(*module.split("."), "__init__.py")
+    return path if path.is_file() else path.parent.with_suffix(".py")
 
 
 IMPORT_EACH = """
@@ -171,3 +171,11 @@ def test_the_key_is_of_sources_constants_and_device(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sources, "digest", lambda *modules: "other sources")
     keys.add(kernel_cache.key_of(module, "a", (8, 0)))
     assert len(keys) == 6
+
+
+def test_a_folder_of_an_older_version_beside_a_module_is_passed_over(tmp_path: Path) -> None:
+    package = tmp_path / "gradkern"
+    (package / "kernel" / "__pycache__").mkdir(parents=True)
+    (package / "kernel.py").write_text("from gradkern import loads\n")
+    (package / "loads.py").write_text("")
+    assert sources.closure("gradkern.kernel", root=tmp_path) == ["gradkern.kernel", "gradkern.loads"]
