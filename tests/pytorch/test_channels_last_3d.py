@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -234,10 +235,39 @@ def test_by_default_large_volumes_and_their_instance_norms_are_taken() -> None:
     assert found == [(NAME, ""), *[("instance_norm + leaky_relu", "")] * 3]
 
 
+class WithoutBias(nn.GroupNorm):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return functional.group_norm(input, self.num_groups, self.weight)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_by_default_large_volumes_and_their_group_norms_are_taken(autocast: bool) -> None:
+    torch.manual_seed(0)
+    model, traced = UNet(lambda width: nn.GroupNorm(2, width), nn.Identity()), Traced(gates=DEFAULTS)
+    x = torch.randn(BATCH, 1, 24, 24, 24)
+    exact = step(double := copy.deepcopy(model).double(), double, x.double())
+    compiled = torch.compile(model, backend=traced)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return compiled(x).float()
+
+    found = step(model, run, x)
+    fusions = Counter(each.fusion for each in findings.findings() if not each.reason)
+    assert fusions == {NAME: 1, "group_norm + leaky_relu": 2}  # the norm of the small volumes is Inductor's
+    first = {*traced.with_channels_first()} - {"prims.convert_element_type.default"}  # of filters
+    assert first == {"aten.clone.default", "aten.slice.Tensor"}  # as in the test of all volumes above
+    for name, each in exact.items():
+        assert (found[name] - each).norm() <= (0.1 if autocast else 1e-3) * each.norm() + 1e-6, name
+
+
 @pytest.mark.parametrize(
     ("norm", "reason"),
     [
-        (NORMS[3], "off by default: Inductor's group norms are slow with channels last"),
+        (
+            lambda width: WithoutBias(2, width),
+            "off by default: Inductor's group norms are slow with channels last, and of one its types differ",
+        ),
         (
             lambda width: nn.InstanceNorm3d(width, track_running_stats=True),
             "off by default: Inductor's instance norms are slow with channels last, and of one it has "

@@ -15,7 +15,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph import instance_norm
+from gradkern.torch.compile_backend.dynamo_graph import group_norm, instance_norm
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
 from gradkern.torch.compile_backend.dynamo_graph.proof import memory, name_of
@@ -118,11 +118,12 @@ def _convolved(graph: fx.Graph) -> set[fx.Node]:
 
 def _doubt(graph: fx.Graph) -> str:
     """Norms that Inductor would compute, whose reductions of channels last cost what the convolutions gain."""
-    if any(map(_is_volume, calls(graph, functional.group_norm))):
-        return "Inductor's group norms are slow with channels last"
-    norms = filter(_is_volume, calls(graph, functional.instance_norm))
-    reason = next(filter(None, map(instance_norm.left, norms)), "")
-    return reason and f"Inductor's instance norms are slow with channels last, and of one {reason}"
+    for target, left in ((functional.group_norm, group_norm.left), (functional.instance_norm, instance_norm.left)):
+        reason = next(filter(None, map(left, filter(_is_volume, calls(graph, target)))), "")
+        if reason:
+            name = target.__name__.replace("_", " ")
+            return f"Inductor's {name}s are slow with channels last, and of one {reason}"
+    return ""
 
 
 def _turned(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:

@@ -30,7 +30,7 @@ from gradkern.torch.compile_backend.operators import define, gradient, unregiste
 from gradkern.torch.functional.group_norms import backward_pass, forward_pass
 from gradkern.torch.operators import new_like
 
-__all__ = ["GROUP_NORM", "fuse"]
+__all__ = ["GROUP_NORM", "fuse", "left"]
 
 Tensor = torch.Tensor
 
@@ -60,12 +60,21 @@ class _Chain(NamedTuple):
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be; whatever is found is reported."""
     for node in calls(graph, functional.group_norm, torch.group_norm):
-        call = arguments(node, "input", "num_groups", weight=None, bias=None, eps=1e-5)
+        call = _call(node)
         x, reason = value(call["input"]), _reason(node, call)
         if reason or x is None:
             fusion.left(_NAME, node, x, reason)
             continue
         fusion.take(*[_site(chain, call, x) for chain in [*_chains(node)][::-1]])
+
+
+def left(node: fx.Node) -> str:
+    """Why such a norm is left to Inductor, whatever the gates say; "" where it is not."""
+    return _reason(node, _call(node))
+
+
+def _call(node: fx.Node) -> dict[str, Any]:
+    return arguments(node, "input", "num_groups", weight=None, bias=None, eps=1e-5)
 
 
 def _reason(node: fx.Node, call: dict[str, Any]) -> str:
@@ -151,8 +160,8 @@ def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
 
 
 def _is_rounded_by_convolutions(node: fx.Node, x: torch.Tensor) -> bool:
-    """Whether only convolutions take it, through dropout or not, in the type of x, and give what eager's would have
-    been whatever the order of their input is.
+    """Whether only convolutions take it, through dropout or a change of order or not, in the type of x, and give what
+    eager's would have been whatever the order of their input is.
     """
     expected = x.dtype, memory_format(x)
 
@@ -160,7 +169,7 @@ def _is_rounded_by_convolutions(node: fx.Node, x: torch.Tensor) -> bool:
         found = value(user)
         if found is None or user.args[:1] != (node,):
             return False
-        if user.target is functional.dropout:
+        if user.target is functional.dropout or (user.target == "to" and {*user.kwargs} == {"memory_format"}):
             return _is_rounded_by_convolutions(user, x)
         return user.target in CONVS and (found.dtype, memory_format(found)) == expected
 
