@@ -126,7 +126,7 @@ def _whole(
             found = made(cluster) if cluster <= device.max_cluster_size else None
             if found is not None and found[0].shared_bytes <= min(limit, device.shared_bytes):
                 registers = 96 if many or cluster == _CLUSTERS[-1] else 80  # with fewer some are spilled
-                registers += 16 if config.skip and config.activation == "gelu" else 0
+                registers += 16 if config.skip and (config.activation == "gelu" or layout.lines) else 0
                 return _resident(found[0], registers, device), *found[1:]
     return None
 
