@@ -93,7 +93,7 @@ def _resize_gradient(aten: Any, t: Tensors, attributes: Attributes, outputs: tup
         attributes.get("coordinate_transformation_mode", "half_pixel"),
     )
     rank = dY.ndim - 2
-    if input_size is None or attributes.get("exclude_outside"):
+    if input_size is None or attributes.get("exclude_outside") or attributes.get("antialias"):  # PyTorch's: of both
         return None
     size, ratios = [*dY.shape[:2], *input_size], [None] * rank
     if mode == "nearest":

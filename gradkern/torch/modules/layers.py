@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import Parameter, Signature, signature
-from typing import Any, TypeVar
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
@@ -38,42 +36,10 @@ __all__ = [
 ]
 
 Tensor = torch.Tensor
-_Init = TypeVar("_Init", bound=Callable[..., None])
+Shape = int | list[int] | torch.Size
 
 
-def _extends(pytorchs: type[nn.Module]) -> Callable[[_Init], _Init]:
-    """Show a constructor that hands PyTorch's arguments on, and has options of its own, with the parameters of both."""
-
-    def shown(init: _Init) -> _Init:
-        own = [each for each in signature(init).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
-        every = [*signature(pytorchs.__init__).parameters.values(), *own]
-        init.__signature__ = Signature(sorted(every, key=lambda each: each.kind))  # pyright: ignore[reportFunctionMemberAccess]
-        return init
-
-    return shown
-
-
-class _Norm(Scriptable):
-    """What LayerNorm and RMSNorm share. A subclass has `_norm`, gradkern's function of its parameters."""
-
-    autocast: str | None = None
-
-    def _forward(self: Any, x: Tensor) -> Tensor:
-        if not isinstance(x, Tensor):
-            return traced(self, x)
-        kind = x.device.type
-        if not is_autocast(kind):
-            return self._norm(x)
-        if self.autocast is None:
-            return super().forward(x)  # pyright: ignore[reportAttributeAccessIssue]
-        with torch.autocast(kind, enabled=False):
-            return self._norm(x)
-
-    def extra_repr(self: Any) -> str:
-        return f"{super().extra_repr()}, autocast={self.autocast!r}"  # pyright: ignore[reportAttributeAccessIssue]
-
-
-class LayerNorm(_Norm, nn.LayerNorm):
+class LayerNorm(Scriptable, nn.LayerNorm):
     """nn.LayerNorm that takes input of 16 bits with parameters of float32.
 
     autocast   "input": under autocast too the result has the type of the input, where nn.LayerNorm's is float32; None:
@@ -84,19 +50,38 @@ class LayerNorm(_Norm, nn.LayerNorm):
     torch.bfloat16
     """
 
-    @_extends(nn.LayerNorm)
-    def __init__(self, *args: Any, autocast: str | None = None, **named: Any) -> None:
-        super().__init__(*args, **named)
+    autocast: str | None = None
+
+    def __init__(
+        self,
+        normalized_shape: Shape,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        autocast: str | None = None,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         self.autocast = known_autocast(type(self).__name__, autocast)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
-        return self._forward(input)
+        if not isinstance(input, Tensor):
+            return traced(self, input)
+        kind = input.device.type
+        if not is_autocast(kind):
+            return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        if self.autocast is None:
+            return super().forward(input)
+        with torch.autocast(kind, enabled=False):
+            return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
-    def _norm(self, x: Tensor) -> Tensor:
-        return layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, autocast={self.autocast!r}"
 
 
-class RMSNorm(_Norm, nn.RMSNorm):
+class RMSNorm(Scriptable, nn.RMSNorm):
     """nn.RMSNorm that takes input of 16 bits with a weight of float32; autocast is as in LayerNorm.
 
     >>> norm = gradkern.torch.RMSNorm(64, eps=1e-6)
@@ -104,16 +89,34 @@ class RMSNorm(_Norm, nn.RMSNorm):
     True
     """
 
-    @_extends(nn.RMSNorm)
-    def __init__(self, *args: Any, autocast: str | None = None, **named: Any) -> None:
-        super().__init__(*args, **named)
+    autocast: str | None = None
+
+    def __init__(
+        self,
+        normalized_shape: Shape,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        autocast: str | None = None,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
         self.autocast = known_autocast(type(self).__name__, autocast)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._forward(x)
+        if not isinstance(x, Tensor):
+            return traced(self, x)
+        kind = x.device.type
+        if not is_autocast(kind):
+            return rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        if self.autocast is None:
+            return super().forward(x)
+        with torch.autocast(kind, enabled=False):
+            return rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
-    def _norm(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.normalized_shape, self.weight, self.eps)
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, autocast={self.autocast!r}"
 
 
 class InvertibleLayerNorm(Scriptable, nn.LayerNorm):
@@ -129,9 +132,18 @@ class InvertibleLayerNorm(Scriptable, nn.LayerNorm):
 
     least: float = 1e-3
 
-    @_extends(nn.LayerNorm)
-    def __init__(self, *args: Any, least: float = 1e-3, **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(
+        self,
+        normalized_shape: Shape,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        least: float = 1e-3,
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         if self.weight is None or self.bias is None:
             raise AttributeValueError(
                 "InvertibleLayerNorm: elementwise_affine or bias is False; expected True for both"
@@ -159,9 +171,19 @@ class CrossEntropyLoss(Scriptable, nn.CrossEntropyLoss):
     z_loss: float = 0.0
     softcap: float = 0.0
 
-    @_extends(nn.CrossEntropyLoss)
-    def __init__(self, *args: Any, z_loss: float = 0.0, softcap: float = 0.0, **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        z_loss: float = 0.0,
+        softcap: float = 0.0,
+    ) -> None:
+        super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
         self.z_loss, self.softcap = z_loss, softcap
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002  as its base class calls it
@@ -190,9 +212,17 @@ class LinearGELU(Scriptable, nn.Linear):
 
     approximate: str = "none"
 
-    @_extends(nn.Linear)
-    def __init__(self, *args: Any, approximate: str = "none", **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        approximate: str = "none",
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
         if self.bias is None:
             raise AttributeValueError(
                 "LinearGELU: bias is False; expected True: without one nn.Linear and nn.GELU are as fast"
@@ -276,9 +306,21 @@ class _BatchNorm(Scriptable):
     activation: str = "none"
     activation_alpha: float = 0.01
 
-    @_extends(nn.BatchNorm2d)
-    def __init__(self: Any, *args: Any, activation: str = "none", activation_alpha: float = 0.01, **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(
+        self: Any,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        activation: str = "none",
+        activation_alpha: float = 0.01,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, **_without(bias))  # pyright: ignore[reportCallIssue]
         require_activation(type(self).__name__, activation)
         self.activation, self.activation_alpha = activation, activation_alpha
 
@@ -365,16 +407,21 @@ class GroupNorm(Scriptable, nn.GroupNorm):
     activation_alpha: float = 0.01
     autocast: str | None = None
 
-    @_extends(nn.GroupNorm)
     def __init__(
         self,
-        *args: Any,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
         activation: str = "none",
         activation_alpha: float = 0.01,
         autocast: str | None = None,
-        **named: Any,
     ) -> None:
-        super().__init__(*args, **named)
+        super().__init__(num_groups, num_channels, eps, affine, device, dtype, **_without(bias))
         self.autocast = known_autocast("GroupNorm", autocast)
         require_activation("GroupNorm", activation)
         self.activation, self.activation_alpha = activation, activation_alpha
@@ -402,6 +449,11 @@ class GroupNorm(Scriptable, nn.GroupNorm):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, activation={self.activation!r}"
+
+
+def _without(bias: bool) -> dict[str, Any]:
+    """The option of norms since PyTorch 2.13, where it is not as by default."""
+    return {} if bias else {"bias": False}
 
 
 def _no_script(name: str) -> str:

@@ -129,7 +129,7 @@ WIDE: list[Kind] = [  # the same of the widest, on devices with much shared memo
     (SIMPLIFIED, h, h, 24576, 8),
     (LAYER, b, b, 24576, 8),
     (SIMPLIFIED, d, d, 16384, 2),
-    (LAYER, d, d, 12288, 2),
+    (LAYER, d, d, 10240, 2),
 ]
 
 
