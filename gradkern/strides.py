@@ -12,6 +12,7 @@ __all__ = [
     "c_strides",
     "channels_as_in",
     "channels_last",
+    "channels_last_strides",
     "dense_like",
     "end_to_end",
     "is_aligned",
@@ -65,8 +66,10 @@ def channels_last(tensor: Tensor) -> bool | None:
 
 def channels_as_in(model: Tensor, shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Byte strides for a new array of `shape`: with the channels, axis 1, last where `model` has them so."""
-    if not channels_last(model):
-        return c_strides(shape, itemsize)
+    return channels_last_strides(shape, itemsize) if channels_last(model) else c_strides(shape, itemsize)
+
+
+def channels_last_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     batch, *positions, channel = c_strides((shape[0], *shape[2:], shape[1]), itemsize)
     return (batch, channel, *positions)
 

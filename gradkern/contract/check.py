@@ -16,7 +16,14 @@ from gradkern.contract.request import Request, Views
 from gradkern.contract.schema import Operator, Output, axis_of
 from gradkern.errors import ArgumentError, DTypeError, GradkernError, OutputError, ShapeError
 from gradkern.policy import Policy
-from gradkern.strides import c_strides, channels_as_in, dense_like, overlaps_itself
+from gradkern.strides import (
+    c_strides,
+    channels_as_in,
+    channels_last,
+    channels_last_strides,
+    dense_like,
+    overlaps_itself,
+)
 
 __all__ = ["check", "scattered_outputs", "types_of"]
 
@@ -176,8 +183,9 @@ def _given(output: Output, new: Tensor, views: Views) -> Tensor:
 
 
 def scattered_outputs(operator: Operator, call: Call) -> tuple[str, ...]:
-    """The `out` arrays with gaps, or in another order than a new array may have: C order, or that of the input they are
-    like. Those that are an input's own array are as providers know inputs to be.
+    """The `out` arrays with gaps, or in another order than a new array may have: C order, that of the input they are
+    like, or channels last where that is the input's order too, or its sizes of 1 leave it open. Those that are an
+    input's own array are as providers know inputs to be.
     """
     found: list[str] = []
     in_place = {target for _, target in call.in_place}
@@ -187,7 +195,8 @@ def scattered_outputs(operator: Operator, call: Call) -> tuple[str, ...]:
             orders = [c_strides(tensor.shape, tensor.dtype.itemsize)]
             if each.like is not None:
                 orders.append(dense_like(call.inputs[each.like], tensor.shape, tensor.dtype))
-            orders.append(_strides(each, tensor.shape, call.inputs, tensor.dtype))
+            if each.order_of is not None and channels_last(call.inputs[each.order_of]) is not False:
+                orders.append(channels_last_strides(tensor.shape, tensor.dtype.itemsize))
             if _order(tensor.shape, tensor.strides) not in [_order(tensor.shape, strides) for strides in orders]:
                 found.append(each.name)
     return tuple(found)

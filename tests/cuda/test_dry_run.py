@@ -26,6 +26,7 @@ from gradkern.cuda.device import Device, described, get_device
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.cuda.gpus import GPUS, device_named
 from gradkern.cuda.spec import KernelSpec
+from gradkern.dispatch.run import dry_plan_for
 from gradkern.errors import GradkernError
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda.problem import Problem
@@ -34,6 +35,7 @@ from gradkern.search.dry_run import specs_of
 from gradkern.search.implementation import Implementation
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import Task
+from gradkern.strides import end_to_end
 
 HOPPER = "H100, H200"
 NORM = {"op": "LayerNormalizationGrad", "axes": {"rows": [8192], "columns": [4096]}, "types": "bfloat16"}
@@ -204,6 +206,31 @@ def test_a_kernel_of_a_dry_run_cannot_be_called() -> None:
         )
     with pytest.raises(RuntimeError, match="a dry run cannot be called"):
         made.choices["all gradients"].candidate((), (), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("op", "of", "attributes"),
+    [
+        ("AdaptiveAveragePoolGrad", "dX", {"input_size": (8, 8)}),
+        ("MaxPoolGrad", "dX", {"input_size": (8, 8), "kernel_shape": (8, 8)}),
+        ("ResizeGrad", "dX", {"input_size": (8, 8), "mode": "linear"}),
+        ("ConvTranspose", "Y", {}),
+    ],
+)
+def test_outputs_have_channels_last_without_a_copy_where_maps_of_one_element_leave_that_open(
+    op: str, of: str, attributes: dict[str, Any]
+) -> None:
+    """So PyTorch's pools have the gradient of a channels-last input, whatever strides dY has."""
+
+    def array(*shape: int, order: tuple[int, ...] = (0, 2, 3, 1), dtype: str = "float16") -> Tensor:
+        return end_to_end(Tensor(np.dtype(dtype), shape, (), 16), order)
+
+    more = {"MaxPoolGrad": {"Indices": array(2, 16, 1, 1, dtype="int64")}, "ConvTranspose": {"W": array(16, 16, 8, 8)}}
+    for order in ((), (0, 2, 3, 1)):
+        given = {"X" if of == "Y" else "dY": array(2, 16, 1, 1, order=order), **more.get(op, {})}
+        with dry_run(device_named(HOPPER)) as dry:
+            dry_plan_for(op, given, "cuda", device="cuda:0", out={of: array(2, 16, 8, 8)}, **attributes)
+        assert not any("strided_copy" in each.builder for each in dry.specs)
 
 
 # --- the catalogue ---------------------------------------------------------------------------------------------------
