@@ -44,7 +44,7 @@ def run(
     Each of `times` calls but the first comes after poison in the outputs of the one before.
     """
     from gradkern.cuda.device import activate, get_device
-    from gradkern.ops.layer_norm.cuda.forward.plan import plan
+    from gradkern.ops.layer_norm.cuda.plan import plan
 
     X = next(iter(operands.inputs.values()))
     rows, columns = X.shape

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
-from gradkern.cuda.device_code.columns import ColumnSums
+from gradkern.cuda.device_code.columns import ColumnSums, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
@@ -138,8 +139,29 @@ class LayerNormConfig(RowConfig):
 
     @property
     def waits_for_grid(self) -> bool:
-        """Blocks write partial sums over rows to scratch memory and wait for the whole grid."""
         return self.sums > 0 and not self.single_block and self.phase != "row_sums"
+
+    def partial_bytes(self, columns: int) -> int:
+        return self.column_sums.partial_bytes(columns) if self.waits_for_grid else 0
+
+    @property
+    def non_persistent(self) -> bool:
+        return self.separate_reduction  # no block waits for another: they may run in any order
+
+    def grid(self, resident: int, wanted: int, columns: int, processors: int) -> int:
+        together = self.blocks_together(columns)
+        most = processors * self.blocks_per_processor // together * together
+        resident = min(resident, max(most, self.blocks_per_row))  # more blocks would write more partial sums
+        if self.single_block or self.waits_for_grid:
+            return self.blocks_per_row if self.single_block else resident
+        if self.separate_reduction:
+            wanted = round_up(self.column_blocks(columns), self.blocks_per_row) + wanted
+            wanted = round_up(wanted, self.launch_cluster)
+        return RowConfig.grid(self, resident, wanted, columns, processors)
+
+    @property
+    def phases(self) -> tuple[Self, ...]:
+        return (replace(self, phase="row_sums"), self) if self.phase == "apply" and self.makes_X_grad else (self,)
 
     @property
     def column_sums(self) -> ColumnSums:

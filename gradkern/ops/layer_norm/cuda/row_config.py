@@ -117,6 +117,28 @@ class RowConfig(ByColumns, ByElementType):
         """The launches."""
         return (replace(self, phase="row_sums"), self) if self.phase == "apply" else (self,)
 
+    @property
+    def waits_for_grid(self) -> bool:
+        """Blocks write partial sums over rows to scratch memory and wait for the whole grid."""
+        return False
+
+    def partial_bytes(self, columns: int) -> int:
+        """Of the partial sums of the blocks of one row."""
+        return 0
+
+    @property
+    def non_persistent(self) -> bool:
+        """A block ends after its first rows: every row has its own group of threads."""
+        return False
+
+    def grid(self, resident: int, wanted: int, columns: int, processors: int) -> int:
+        """The blocks of a launch, where the device has room for `resident` at a time; 0: there are too few. wanted:
+        those that give every row its own group of threads.
+        """
+        if self.launch_cluster == 1:
+            resident = max(resident, self.blocks_per_row)  # independent blocks need not be resident together
+        return wanted if resident and self.non_persistent else min(resident, wanted)
+
     # --- sizes --------------------------------------------------------------------------------------------------------
 
     @property

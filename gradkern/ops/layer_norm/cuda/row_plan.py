@@ -9,13 +9,16 @@ from typing import Any, TypeVar
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import bits_of, round_up
-from gradkern.cuda.launch import Kernel, kernel_of_config, named
+from gradkern.cuda.launch import Launch, kernel_of_config, named
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["NormProblem", "problem_of", "unfit", "with_aligned_vectors"]
+__all__ = ["NormProblem", "problem_of", "with_aligned_vectors"]
 
 Config = TypeVar("Config", bound=RowConfig)
+
+_MEMORY = ("partial", "row_sums", "counter")  # arguments that are no arrays of the call: scratch memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +105,44 @@ class NormProblem:
         many = self.rows > 2 * self.device.processors and self.columns >= least
         return alike and many and config.packed and config.source == "bulk" and size <= 4 and config.width * size < 16
 
-    def arguments(
-        self, config: RowConfig, names: Sequence[str], memory: Sequence[str], **numbers: float
-    ) -> tuple[list[int], list[int]]:
-        """Of a launch, for a kernel with these names of arguments. memory: names of what scratch memory holds; numbers:
-        in the type of the arithmetic.
+    def plan(self, name: str, config: RowConfig, builder: str, names: Sequence[str], **numbers: float) -> LaunchesPlan:
+        """The plan of a config, for the builder's kernel with these names of arguments. numbers: in the type of the
+        arithmetic.
+
+        Raises Refusal where the device has not what the config needs.
         """
-        values = {"rows": self.rows, "columns": self.columns, "slice_columns": config.slice_columns(self.columns)}
+        columns, device = self.columns, self.device
+        if config.shared_bytes > device.shared_bytes:
+            # the two launches of very wide rows of the invertible norm do not fit compute capability 7.5
+            raise Refusal(
+                f"rows of {columns} columns need {config.shared_bytes} bytes of shared memory; "
+                f"the device has {device.shared_bytes}"
+            )
+        sums = self.rows * config.blocks_per_row * 2 * config.itemsize if config.phase == "apply" else 0
+        memory = [each for each in _MEMORY if each in names] if sums or config.waits_for_grid else []
+        values = {"rows": self.rows, "columns": columns, "slice_columns": config.slice_columns(columns)}
         values |= {f"{name}_stride": step for name, step in self.strides.items()}
         values |= {name: bits_of(each, config.compute) for name, each in numbers.items()}
-        return named(names, values, [*(self.kinds[name] for name in (*self.call.inputs, *self.call.outputs)), *memory])
+        arrays = (self.kinds[each] for each in (*self.call.inputs, *self.call.outputs))
+        arguments = named(names, values, [*arrays, *memory])
+        launches = tuple(self._launch(phase, builder, arguments) for phase in config.phases)
+        partial = max(launch.grid // config.blocks_per_row for launch in launches) * config.partial_bytes(columns)
+        offsets = tuple({"partial": 0, "row_sums": partial}[each] for each in memory if each != "counter")
+        counted = "counter" in memory
+        return LaunchesPlan(name, partial + sums, launches, (), offsets, device, counted)
 
-    def kernel(self, builder: str, config: RowConfig, arguments: Sequence[int]) -> tuple[Kernel, int]:
-        """The kernel, and its resident blocks: whole rows, of all shifts."""
-        cluster, together = config.launch_cluster, config.blocks_together(self.columns)
-        kernel = kernel_of_config(self.device, builder, config, arguments=len(arguments), cluster=cluster)
-        return kernel, kernel.resident_blocks(config.threads, cluster) // together * together
-
-    def wanted_blocks(self, config: RowConfig) -> int:
-        """As many as give every row its own group of threads."""
-        return round_up(
-            -(-self.rows // config.block_rows) * config.blocks_per_row, config.blocks_together(self.columns)
-        )
+    def _launch(self, config: RowConfig, builder: str, arguments: tuple[list[int], list[int]]) -> Launch:
+        cluster, together = config.launch_cluster, config.blocks_together(self.columns)  # whole rows, of all shifts
+        kernel = kernel_of_config(self.device, builder, config, arguments=len(arguments[0]), cluster=cluster)
+        resident = kernel.resident_blocks(config.threads, cluster) // together * together
+        # as many as give every row its own group of threads
+        wanted = round_up(-(-self.rows // config.block_rows) * config.blocks_per_row, together)
+        grid = config.grid(resident, wanted, self.columns, self.device.processors)
+        if not grid:
+            raise Refusal(
+                f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
+            )
+        return Launch(kernel, grid, config.threads, *arguments, cluster, cooperative=config.waits_for_grid)
 
 
 def problem_of(call: Call, kinds: Mapping[str, str], matrices: Sequence[str]) -> NormProblem | EmptyPlan:
@@ -148,10 +167,3 @@ def problem_of(call: Call, kinds: Mapping[str, str], matrices: Sequence[str]) ->
 
 def with_aligned_vectors(config: Config) -> Config:
     return replace(config, aligned_vectors=True, width=16 // config.data_itemsize, scale_width=1, aligned=True)
-
-
-def unfit(config: RowConfig) -> Refusal:
-    """For a kernel without a resident block."""
-    return Refusal(
-        f"no block of {config.threads} threads and {config.shared_bytes} bytes of shared memory fits the device"
-    )

@@ -79,7 +79,6 @@ class NormForwardConfig(RowConfig):
 
     @property
     def non_persistent(self) -> bool:
-        """A block ends after its first rows: every row has its own group of threads."""
         return self.parameters == "prefetched"
 
     def fewest_vectors(self, columns: int) -> int:
