@@ -23,10 +23,9 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
-from numba.extending import overload
 
 from gradkern.cpu import threads
-from gradkern.cpu.compile import AS_WRITTEN, INLINE, REORDERED, SUMMING, kernel
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, REORDERED, SUMMING, by_types, kernel
 from gradkern.cpu.element_types import (
     arithmetic_type,
     destination,
@@ -56,15 +55,12 @@ def _gradient(d: float, x: float, gain: float, level: float, mu: float, slope: f
     return gain * ((d - level) - (x - mu) * slope)
 
 
-def _shared_factor(D: Any, dX: Any, r: float) -> Any:
+@by_types(**INLINE)
+def _shared_factor(D: Any, dX: Any, r: Any) -> Any:
     """The factors of each summand and of their sum, one of them r. If sums of float32 are in float64, r multiplies the
     sum: without it nothing overflows there. Else r multiplies each summand.
     """
-    raise NotImplementedError("for kernels only")
 
-
-@overload(_shared_factor, jit_options=INLINE)
-def _shared_factor_of(D: Any, dX: Any, r: Any) -> Any:
     def of_sum(D: Any, dX: Any, r: Any) -> Any:
         return 1.0, np.float64(r)
 

@@ -18,10 +18,9 @@ from typing import Any
 
 import numba
 from numba import types
-from numba.extending import overload
 
 from gradkern.cpu import threads
-from gradkern.cpu.compile import AS_WRITTEN, INLINE, kernel
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, by_types, kernel
 from gradkern.cpu.element_types import destination, load, real, store, zeros
 from gradkern.cpu.gelu import SCALE, exact_gelu, exact_gelu_gradient, scaled_exp
 from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
@@ -42,13 +41,9 @@ def _normalised(x: float, mu: float, gain: float, bias: float) -> float:
     return (x - mu) * gain + bias
 
 
+@by_types(**AS_WRITTEN)
 def _sigmoids(t: Any) -> Any:
     """s = 1/(1 + exp(-t)), and 1 - s."""
-    raise NotImplementedError("for kernels only")
-
-
-@overload(_sigmoids, jit_options=AS_WRITTEN)
-def _sigmoids_of(t: Any) -> Any:
     if t == types.float64:
 
         def sigmoids64(t: Any) -> Any:

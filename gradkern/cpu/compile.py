@@ -28,7 +28,7 @@ from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.serialize import dumps  # pyright: ignore[reportUnknownVariableType]
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from gradkern.cpu import cache
 from gradkern.errors import ProviderError
@@ -43,6 +43,7 @@ __all__ = [
     "REORDERED",
     "SUMMING",
     "Kernel",
+    "by_types",
     "instruction",
     "kernel",
     "settings",
@@ -138,6 +139,23 @@ def kernel(function: Callable[..., None]) -> Kernel:
 def instruction(function: Callable[..., Any]) -> Any:
     """A function for kernels that writes LLVM itself. Kernels call it without the first parameter."""
     return intrinsic(function)
+
+
+def by_types(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A function for kernels with a body for each kind of arguments: given their Numba types, it returns that body.
+
+    options: of the bodies, as of numba.njit.
+    """
+
+    def declared(choose: Callable[..., Any]) -> Any:
+        @functools.wraps(choose)
+        def function(*arguments: Any) -> Any:
+            raise NotImplementedError("for kernels only")
+
+        overload(function, jit_options=options)(choose)
+        return function
+
+    return declared
 
 
 @instruction

@@ -15,9 +15,8 @@ import ml_dtypes
 import numba
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from gradkern.cpu.compile import INLINE, instruction, target
+from gradkern.cpu.compile import INLINE, by_types, instruction, target
 from gradkern.cpu.llvm import ir, make_array
 
 __all__ = [
@@ -103,49 +102,18 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, types.intp, arithmetic_type(array)), generate
 
 
-def copy_line(source: Any, at: int, target: Any, to: int, count: int) -> None:
-    """target[to + j] = source[at + j] for j < count, of arrays that do not overlap and have one arithmetic type.
-
-    For the short lines of images, where a loop would end before its vector code begins: without a conversion, the last
-    vector ends with the line and overlaps the previous one.
-    """
-    raise NotImplementedError("for kernels only")
-
-
-def real(array: Any, value: float) -> Any:
-    """`value` in the arithmetic type of `array`. A bare literal is float64 and would make float32 arithmetic wide."""
-    raise NotImplementedError("for kernels only")
-
-
-def zeros(array: Any, size: int) -> Any:
-    """A new array of zeros in the arithmetic type of `array`: an accumulator."""
-    raise NotImplementedError("for kernels only")
-
-
-def summand(array: Any, output: Any, value: float) -> Any:
-    """`value` in the type of sums over `array`'s elements.
-
-    It is float64 for float32, too, if only sums are written (`output` is None): then it costs no time. Products of two
-    elements are exact in it, and sums with cancellation keep their digits.
-    """
-    raise NotImplementedError("for kernels only")
-
-
 OVER = ((True, types.boolean), (0, types.int64), (0.0, types.float64))
 """What stands for an output that is written over the first, second or third input; and its Numba type."""
 
 
+@by_types(**INLINE)
 def destination(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
     """The target of an output: its own array, or one of these inputs if `output` is what OVER has for it.
 
     With the same array as two arguments, loops would run one element at a time: LLVM checks at run time whether an
     output overlaps an input, and runs the vector code only if not. Here it sees one array.
     """
-    raise NotImplementedError("for kernels only")
 
-
-@overload(destination, jit_options=INLINE)
-def _destination(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
     def own(output: Any, upstream: Any, data: Any, third: Any = None) -> Any:
         return output
 
@@ -184,8 +152,14 @@ def _copying(count: int) -> Any:
 _copy_4, _copy_8 = _copying(4), _copying(8)
 
 
-@overload(copy_line, jit_options=INLINE)
-def _copy_line(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
+@by_types(**INLINE)
+def copy_line(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
+    """target[to + j] = source[at + j] for j < count, of arrays that do not overlap and have one arithmetic type.
+
+    For the short lines of images, where a loop would end before its vector code begins: without a conversion, the last
+    vector ends with the line and overlaps the previous one.
+    """
+
     def by_vectors(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
         if count >= 8:
             for j in range(0, count - 8, 8):
@@ -205,8 +179,9 @@ def _copy_line(source: Any, at: Any, target: Any, to: Any, count: Any) -> Any:
     return by_vectors if source.dtype == target.dtype else by_elements
 
 
-@overload(real, jit_options=INLINE)
-def _real(array: Any, value: Any) -> Any:
+@by_types(**INLINE)
+def real(array: Any, value: Any) -> Any:
+    """`value` in the arithmetic type of `array`. A bare literal is float64 and would make float32 arithmetic wide."""
     kind = arithmetic_type(array)
 
     def convert(array: Any, value: Any) -> Any:
@@ -221,8 +196,13 @@ def summand_type(array: Any, output: Any) -> Any:
     return types.float64 if alone else arithmetic_type(array)
 
 
-@overload(summand, jit_options=INLINE)
-def _summand(array: Any, output: Any, value: Any) -> Any:
+@by_types(**INLINE)
+def summand(array: Any, output: Any, value: Any) -> Any:
+    """`value` in the type of sums over `array`'s elements.
+
+    It is float64 for float32, too, if only sums are written (`output` is None): then it costs no time. Products of two
+    elements are exact in it, and sums with cancellation keep their digits.
+    """
     kind = summand_type(array, output)
 
     def convert(array: Any, output: Any, value: Any) -> Any:
@@ -231,8 +211,9 @@ def _summand(array: Any, output: Any, value: Any) -> Any:
     return convert
 
 
-@overload(zeros)
-def _zeros(array: Any, size: Any) -> Any:
+@by_types()
+def zeros(array: Any, size: Any) -> Any:
+    """A new array of zeros in the arithmetic type of `array`: an accumulator."""
     kind = arithmetic_type(array)
 
     def allocate(array: Any, size: Any) -> Any:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from numba import types
-from numba.extending import overload
 
 from gradkern.call import Call
 from gradkern.cpu import threads
-from gradkern.cpu.compile import INLINE, Kernel, kernel, widest_vectors
+from gradkern.cpu.compile import INLINE, Kernel, by_types, kernel, widest_vectors
 from gradkern.cpu.element_types import arithmetic_type, destination, load, real, store
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.threads import QUEUE, take
@@ -49,20 +48,11 @@ def elementwise_kernel(element: Any) -> Kernel:
     return kernel(elements)
 
 
-def _read(array: Any, n: int, first: Any) -> Any:
+@by_types(**INLINE)
+def _read(array: Any, n: Any, first: Any) -> Any:
     """Element n in the type of arithmetic on `first`; of that where there is no array. Of bool 0 or 1; of words of 32
     bits, bit n of all.
     """
-    raise NotImplementedError("for kernels only")
-
-
-def _write(array: Any, n: int, value: Any) -> None:
-    """Element n, where there is an array. As bool every value but 0 is true."""
-    raise NotImplementedError("for kernels only")
-
-
-@overload(_read, jit_options=INLINE)
-def _read_element(array: Any, n: Any, first: Any) -> Any:
     kind = arithmetic_type(first)
 
     def absent(array: Any, n: Any, first: Any) -> Any:
@@ -82,8 +72,10 @@ def _read_element(array: Any, n: Any, first: Any) -> Any:
     return {types.uint8: whole, types.uint32: bit}.get(array.dtype, element)
 
 
-@overload(_write, jit_options=INLINE)
-def _write_element(array: Any, n: Any, value: Any) -> Any:
+@by_types(**INLINE)
+def _write(array: Any, n: Any, value: Any) -> Any:
+    """Element n, where there is an array. As bool every value but 0 is true."""
+
     def nothing(array: Any, n: Any, value: Any) -> None:
         pass
 

@@ -15,9 +15,8 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from gradkern.cpu.compile import INLINE, instruction
+from gradkern.cpu.compile import INLINE, by_types, instruction
 from gradkern.cpu.llvm import ir
 
 __all__ = ["SCALE", "exact_gelu", "exact_gelu_gradient", "exp", "fast_gelu", "fast_gelu_gradient", "scaled_exp"]
@@ -104,26 +103,6 @@ def _at_most(value: Any, bound: Any) -> Any:
     return bound if value > bound else value
 
 
-def exact_gelu(z: Any) -> Any:
-    """z Phi(z), Phi the normal distribution function; 0 of minus infinity."""
-    raise NotImplementedError("for kernels only")
-
-
-def fast_gelu(z: Any) -> Any:
-    """z (1 + t)/2 with t = tanh(c (z + a z^3)); 0 of minus infinity."""
-    raise NotImplementedError("for kernels only")
-
-
-def exact_gelu_gradient(z: Any) -> Any:
-    """Phi(z) + z phi(z): the gradient of z Phi(z), Phi the normal distribution function, phi its density."""
-    raise NotImplementedError("for kernels only")
-
-
-def fast_gelu_gradient(z: Any) -> Any:
-    """The gradient of z (1 + t)/2 with t = tanh(c (z + a z^3))."""
-    raise NotImplementedError("for kernels only")
-
-
 @numba.njit(**INLINE)
 def _scaled_exp(x: Any) -> Any:
     """SCALE exp(x) of a float32 x from -130 to 0, relative error at most 1e-7."""
@@ -143,13 +122,9 @@ def scaled_exp(x: Any) -> Any:
     return _ZERO if x < _SMALLEST else _scaled_exp(x)
 
 
+@by_types(**INLINE)
 def exp(x: Any) -> Any:
     """The exponential of any x; relative error at most 2e-7 in float32."""
-    raise NotImplementedError("for kernels only")
-
-
-@overload(exp, jit_options=INLINE)
-def _exp(x: Any) -> Any:
     if x == types.float64:
 
         def exp64(x: Any) -> Any:
@@ -164,8 +139,18 @@ def _exp(x: Any) -> Any:
     return exp32
 
 
-@overload(exact_gelu_gradient, jit_options=INLINE)
-def _exact_gelu_gradient(z: Any) -> Any:
+@numba.njit(**INLINE)
+def _tail(t: Any) -> tuple[Any, Any]:
+    """e and m of a float32 t from 0 to _EXACT_FLAT: SCALE exp(-t^2/2), and (1 - Phi(t))/e."""
+    e = _scaled_exp(-_HALF * t * t)
+    v = t / (_ONE + _V * t)
+    high = _M5 + v * (_M6 + v * (_M7 + v * _M8))
+    return e, _M0 + v * (_M1 + v * (_M2 + v * (_M3 + v * (_M4 + v * high))))
+
+
+@by_types(**INLINE)
+def exact_gelu_gradient(z: Any) -> Any:
+    """Phi(z) + z phi(z): the gradient of z Phi(z), Phi the normal distribution function, phi its density."""
     if z == types.float64:
 
         def exact64(z: Any) -> Any:
@@ -179,18 +164,16 @@ def _exact_gelu_gradient(z: Any) -> Any:
         # With t = |z| and e = exp(-t^2/2), 1 - Phi(t) = e M and phi(t) = e/sqrt(2 pi): the gradient at -t is
         # e (M - t/sqrt(2 pi)), and at t it is 1 less that.
         t = _at_most(abs(z), _EXACT_FLAT)
-        e = _scaled_exp(-_HALF * t * t)
-        v = t / (_ONE + _V * t)
-        high = _M5 + v * (_M6 + v * (_M7 + v * _M8))
-        m = _M0 + v * (_M1 + v * (_M2 + v * (_M3 + v * (_M4 + v * high))))
+        e, m = _tail(t)
         gradient = e * (m - _SHRUNK_DENSITY * t)
         return gradient if z < _ZERO else _ONE - gradient
 
     return exact32
 
 
-@overload(fast_gelu_gradient, jit_options=INLINE)
-def _fast_gelu_gradient(z: Any) -> Any:
+@by_types(**INLINE)
+def fast_gelu_gradient(z: Any) -> Any:
+    """The gradient of z (1 + t)/2 with t = tanh(c (z + a z^3))."""
     # With t = |z|, e = exp(-2|u|), w = 1/(1 + e) and p = 2 c t (1 + 3 a t^2): (1 + tanh u)/2 is w, and e w for negative
     # u; 1 - tanh^2 u is 4 e w^2. So the gradient at -t is e w (1 - p w), and at t it is 1 less that.
     if z == types.float64:
@@ -217,8 +200,9 @@ def _fast_gelu_gradient(z: Any) -> Any:
     return fast32
 
 
-@overload(exact_gelu, jit_options=INLINE)
-def _exact_gelu(z: Any) -> Any:
+@by_types(**INLINE)
+def exact_gelu(z: Any) -> Any:
+    """z Phi(z), Phi the normal distribution function; 0 of minus infinity."""
     if z == types.float64:
 
         def exact64(z: Any) -> Any:
@@ -230,17 +214,15 @@ def _exact_gelu(z: Any) -> Any:
     def exact32(z: Any) -> Any:
         # as in the gradient: Phi(-t) is e M, so that the result at -t is -t e M, and at t more by t
         t = _at_most(abs(z), _EXACT_FLAT)
-        e = _scaled_exp(-_HALF * t * t)
-        v = t / (_ONE + _V * t)
-        high = _M5 + v * (_M6 + v * (_M7 + v * _M8))
-        tail = e * (_M0 + v * (_M1 + v * (_M2 + v * (_M3 + v * (_M4 + v * high)))))
-        return (_ZERO if z < _ZERO else z) - t * tail
+        e, m = _tail(t)
+        return (_ZERO if z < _ZERO else z) - t * (e * m)
 
     return exact32
 
 
-@overload(fast_gelu, jit_options=INLINE)
-def _fast_gelu(z: Any) -> Any:
+@by_types(**INLINE)
+def fast_gelu(z: Any) -> Any:
+    """z (1 + t)/2 with t = tanh(c (z + a z^3)); 0 of minus infinity."""
     # as in the gradient: with e = exp(-2|u|), (1 + tanh u)/2 is 1/(1 + e), and e/(1 + e) for negative u
     if z == types.float64:
 

@@ -9,11 +9,10 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
-from numba.extending import overload
 
 from gradkern.call import Call
 from gradkern.cpu import threads
-from gradkern.cpu.compile import AS_WRITTEN, INLINE, REORDERED, kernel, widest_vectors
+from gradkern.cpu.compile import AS_WRITTEN, INLINE, REORDERED, by_types, kernel, widest_vectors
 from gradkern.cpu.element_types import destination, load, real, store
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.sums import SPAN, rows_per_task
@@ -26,13 +25,10 @@ _LEAST, _MOST = 1e-30, 1e38
 """Sums in float32 within these have lost nothing below or above what the type holds; others are taken in float64."""
 
 
+@by_types(**INLINE)
 def _line(X: Any, skip: Any, columns: int) -> Any:
     """Room for the sums of a row, in the type of skip; none is needed where there is no skip."""
-    raise NotImplementedError("for kernels only")
 
-
-@overload(_line, jit_options=INLINE)
-def _line_of(X: Any, skip: Any, columns: int) -> Any:
     def none(X: Any, skip: Any, columns: int) -> Any:
         return np.empty(0, X.dtype)
 
