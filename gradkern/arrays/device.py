@@ -60,8 +60,7 @@ def refuse_capture(where: str, kind: Kind, stream: Any) -> None:
     """Raise ProviderError where the stream of a call that has no plan yet is being captured: planning compiles,
     allocates, and may time kernels.
     """
-    driver = _untyped("cuda.bindings.driver")
-
+    driver = load("cuda.bindings.driver")
     handle = kind.stream() if stream is None else stream_handle(stream, where)
     status, *state = driver.cuStreamIsCapturing(driver.CUstream(handle or 0))
     implicit = status == driver.CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  # the default stream, beside a captured one
@@ -73,9 +72,16 @@ def refuse_capture(where: str, kind: Kind, stream: Any) -> None:
         )
 
 
-def _untyped(module: str) -> Any:
-    """A module of cuda.bindings or cuda.core (both untyped), imported by the first array that needs it."""
-    return load(module)
+class _OnGpu:
+    """A library without a current stream."""
+
+    finish: Any = None
+
+    def __init__(self, index: int) -> None:
+        self.device, self._index = f"cuda:{index}", index
+
+    def stream(self) -> int:
+        return LEGACY_DEFAULT_STREAM
 
 
 # --- PyTorch -------------------------------------------------------------------------------------------------------
@@ -96,6 +102,8 @@ def of_torch(value: Any) -> View:
 
 
 class _Torch:
+    finish: Any = None
+
     def __init__(self, index: int) -> None:
         self.device = f"cuda:{index}"
         torch = sys.modules["torch"]
@@ -129,8 +137,6 @@ class _Torch:
         return lambda: [
             torch.empty_strided(shape, strides, dtype=dtype, device=device) for shape, strides, dtype in wanted
         ]
-
-    finish = None
 
 
 def _direct_allocator(torch: Any, index: int) -> Callable[..., Any] | None:
@@ -199,8 +205,7 @@ def _wait(index: int, stream: int, doing: str) -> None:
 
 def device_of(address: int) -> int:
     """The number of the device that memory is on, from the driver."""
-    driver = _untyped("cuda.bindings.driver")
-
+    driver = load("cuda.bindings.driver")
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     status, index = driver.cuPointerGetAttribute(attribute, address)
     if status != driver.CUresult.CUDA_SUCCESS:
@@ -225,11 +230,7 @@ def _cupy_stream(handle: int, index: int) -> Any:
     return cupy.cuda.ExternalStream(handle, index) if make is None else make(_Stream(handle))
 
 
-class _Cupy:
-    def __init__(self, index: int) -> None:
-        self.device = f"cuda:{index}"
-        self._index = index
-
+class _Cupy(_OnGpu):
     def stream(self) -> int:
         return sys.modules["cupy"].cuda.get_current_stream(self._index).ptr
 
@@ -244,17 +245,8 @@ class _Cupy:
 
         return new
 
-    finish = None
 
-
-class _Numba:
-    def __init__(self, index: int) -> None:
-        self.device = f"cuda:{index}"
-        self._index = index
-
-    def stream(self) -> int:
-        return LEGACY_DEFAULT_STREAM
-
+class _Numba(_OnGpu):
     def maker(self, tensor: Tensor) -> Maker:
         cuda = sys.modules["numba.cuda"]
 
@@ -264,8 +256,6 @@ class _Numba:
             return array, array.__cuda_array_interface__["data"][0]
 
         return new
-
-    finish = None
 
 
 _cupy_kind, _numba_kind = cache(_Cupy), cache(_Numba)
@@ -282,7 +272,7 @@ def of_dlpack(value: Any, where: str, index: int) -> View:
         shape = tuple(getattr(value, "shape", ()))
         return View(Tensor(dtype, shape, c_strides(shape, 1), 1), 0, f"cuda:{index}", _buffer_kind(index, None))
     try:
-        memory = _untyped("cuda.core.utils").StridedMemoryView.from_dlpack(value, stream_ptr=LEGACY_DEFAULT_STREAM)
+        memory = load("cuda.core.utils").StridedMemoryView.from_dlpack(value, stream_ptr=LEGACY_DEFAULT_STREAM)
         dtype = np.dtype(memory.dtype)
     except Exception as error:
         raise ArgumentError(f"{where} cannot be taken by DLPack: {error}") from error
@@ -294,18 +284,15 @@ def of_dlpack(value: Any, where: str, index: int) -> View:
     return View(tensor, memory.ptr, kind.device, kind, not memory.readonly)
 
 
-class _Buffer:
+class _Buffer(_OnGpu):
     """Outputs in memory of cuda.core's pool, handed to the library by DLPack, or as cuda.core's own view."""
 
     def __init__(self, index: int, namespace: Any) -> None:
-        self.device = f"cuda:{index}"
-        self._index, self._namespace = index, namespace
-
-    def stream(self) -> int:
-        return LEGACY_DEFAULT_STREAM
+        super().__init__(index)
+        self._namespace = namespace
 
     def maker(self, tensor: Tensor) -> Maker:
-        core, view_type = _untyped("cuda.core"), _untyped("cuda.core.utils").StridedMemoryView
+        core, view_type = load("cuda.core"), load("cuda.core.utils").StridedMemoryView
 
         from gradkern.cuda.device import activate, get_device
 

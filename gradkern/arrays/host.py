@@ -29,10 +29,16 @@ def of_numpy(array: np.ndarray, kind: Kind) -> View:
     return _new(View, (tensor, array, HOST, kind, flags.writeable))
 
 
-class _Numpy:
-    """NumPy arrays, and host arrays that name no library to go back to."""
-
+class _OnHost:
     device = HOST
+    finish: Any = None
+
+    def stream(self) -> None:
+        return None
+
+
+class _Numpy(_OnHost):
+    """NumPy arrays, and host arrays that name no library to go back to."""
 
     def maker(self, tensor: Tensor) -> Maker:
         shape, dtype, strides = tensor.shape, tensor.dtype, tensor.strides
@@ -47,11 +53,6 @@ class _Numpy:
             return array, array
 
         return new
-
-    finish = None
-
-    def stream(self) -> None:
-        return None
 
 
 NUMPY = _Numpy()
@@ -89,10 +90,8 @@ def numpy_type(dtype: Any) -> np.dtype:
     return dtype_of(str(dtype).removeprefix("torch."))
 
 
-class _Torch:
+class _Torch(_OnHost):
     """PyTorch tensors on the CPU."""
-
-    device = HOST
 
     def maker(self, tensor: Tensor) -> Maker:
         torch = sys.modules["torch"]
@@ -107,11 +106,6 @@ class _Torch:
 
         return new
 
-    finish = None
-
-    def stream(self) -> None:
-        return None
-
 
 TORCH = _Torch()
 
@@ -119,10 +113,8 @@ TORCH = _Torch()
 # --- libraries of the array API standard -----------------------------------------------------------------------------
 
 
-class _Dlpack:
+class _Dlpack(_OnHost):
     """Arrays of a library that follows the array API standard: made as NumPy arrays, handed over by DLPack."""
-
-    device = HOST
 
     def __init__(self, namespace: Any) -> None:
         self._namespace = namespace
@@ -137,9 +129,6 @@ class _Dlpack:
             raise
         except Exception:  # bfloat16 again, or whatever the library raises
             return handed_over(self._namespace, "asarray", array)
-
-    def stream(self) -> None:
-        return None
 
 
 def namespace_of(value: Any, where: str) -> Any:

@@ -152,7 +152,7 @@ def by_types(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         def function(*arguments: Any) -> Any:
             raise NotImplementedError("for kernels only")
 
-        overload(function, jit_options=options)(choose)
+        overload(function, jit_options=cast(Any, options))(choose)
         return function
 
     return declared
