@@ -34,9 +34,12 @@ UnknownOperatorError the registry has no operator of this name
 Importing it does no work: NumPy, the registry and the kernels are loaded by the first call that needs them.
 """
 
+# __init__.pyi, made by tools/stubs.py, has the types; names of _LATER are in __all__, too.
+# pyright: reportUnsupportedDunderAll=false
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradkern.errors import (
     ArgumentError,
@@ -56,15 +59,6 @@ from gradkern.errors import (
 from gradkern.policy import Policy, policy
 from gradkern.system import importing as _importing  # now: else nothing guards the first use's import against a fork
 from gradkern.version import __version__ as __version__
-
-if TYPE_CHECKING:
-    from gradkern.contract.registry import operators
-    from gradkern.contract.schema import Operator
-    from gradkern.dispatch.plan_cache import plan_cache
-    from gradkern.dispatch.prepared import Prepared
-    from gradkern.dispatch.recording import recorded
-    from gradkern.dispatch.run import prepare, run
-    from gradkern.dispatch.tuning import tune
 
 __all__ = [
     "ArgumentError",

@@ -248,9 +248,12 @@ def _public_imports() -> Iterator[str]:
     typed = {"run", "prepare", "operators"}
     for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gradkern"):
-            node.names = [each for each in node.names if each.name not in typed and each.asname != f"_{each.name}"]
+            node.names = [each for each in node.names if each.asname != f"_{each.name}"]
             if node.names:
                 yield ast.unparse(node)
+    for name, module in vars(gradkern)["_LATER"].items():
+        if name not in typed:
+            yield f"from gradkern.{module} import {name}"
 
 
 def _names(name: str, operator: Operator) -> Iterator[str]:

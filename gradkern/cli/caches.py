@@ -131,7 +131,7 @@ def _amount(numbers: Mapping[str, int]) -> str:
 
 def _export(options: argparse.Namespace) -> Answer:
     """Write the results of searches to a bundle. Entries that cannot be read are left out and reported."""
-    bundle, store = import_module("gradkern.search.bundle"), import_module(_READERS["search"])
+    store = import_module(_READERS["search"])
     found: list[Any] = []
     bad = 0
     for entry in cache_files.entries("search"):
@@ -142,7 +142,7 @@ def _export(options: argparse.Namespace) -> Answer:
             bad += 1
             print(f"left out: {entry}: {reason}", file=sys.stderr)
     try:
-        bundle.write(Path(options.file), found)
+        store.write_bundle(Path(options.file), found)
     except OSError as error:
         raise GradkernError(f"{options.file} cannot be written: {error.strerror or error}") from error
     facts = {"file": options.file, "searches": len(found), "bad": bad}
@@ -151,9 +151,9 @@ def _export(options: argparse.Namespace) -> Answer:
 
 def _import(options: argparse.Namespace) -> Answer:
     """Take over what is not there. A file that is not as it was written is refused as a whole."""
-    bundle, store = import_module("gradkern.search.bundle"), import_module(_READERS["search"])
+    store = import_module(_READERS["search"])
     try:
-        found = bundle.read(Path(options.file))
+        found = store.read_bundle(Path(options.file))
         new = [each for each in found if not os.path.exists(store.path_of(each))]
         for each in new:
             store.write(each)

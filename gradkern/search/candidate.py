@@ -1,11 +1,15 @@
-"""Candidates: the implementations that a search compares."""
+"""Candidates: the implementations that a search compares, and those that a policy admits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-__all__ = ["Candidate", "Note"]
+from gradkern.call import Refusal
+from gradkern.policy import Policy
+
+__all__ = ["Candidate", "Limits", "Note", "ready"]
 
 Note = Literal["nondeterministic", "tf32", "reduced_precision", "compiles", "compiles_once"]
 
@@ -41,3 +45,25 @@ class Candidate(Protocol):
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         """Enqueue on `stream`, by addresses. The device's context is current; nothing is allocated or waited for."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The memory that candidates may need, and the time that trials may take, in seconds."""
+
+    workspace: int
+    seconds: float = 3.0
+
+
+def ready(candidate: Candidate, policy: Policy, workspace: int) -> Candidate:
+    """The candidate, prepared. Raises Refusal if the policy does not admit it, or if it needs more memory."""
+    if "reduced_precision" in candidate.notes:
+        raise Refusal("it adds up in less than float32")
+    if "tf32" in candidate.notes and not policy.allow_tf32:
+        raise Refusal("it multiplies in TF32, and the policy does not allow it")
+    if "nondeterministic" in candidate.notes and policy.deterministic:
+        raise Refusal("its bits may differ from run to run, and the policy is deterministic")
+    candidate.prepare()
+    if candidate.workspace > workspace:
+        raise Refusal(f"it needs a workspace of {candidate.workspace:,} bytes; {workspace:,} are allowed")
+    return candidate

@@ -1,4 +1,5 @@
-"""Results of searches on disk: one file each, checked by a digest, replaced atomically.
+"""Results of searches on disk: one file each, checked by a digest, replaced atomically; and bundles, files of many
+results, to carry them to machines with the same GPU, driver and libraries.
 
 The file's name is a digest of all that the result depends on. The body repeats it, so that a renamed file is detected.
 Results of another version of gradkern, of a library or of the driver, or of another device, have other names and are
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gradkern.search.candidate import Candidate
 from gradkern.system import cache_files
 from gradkern.system.json_text import loads
 from gradkern.system.notice import warn
+from gradkern.version import __version__
 
 __all__ = [
     "Measurement",
@@ -29,8 +31,10 @@ __all__ = [
     "parsed",
     "path_of",
     "read",
+    "read_bundle",
     "save",
     "write",
+    "write_bundle",
 ]
 
 SCHEMA = 5
@@ -38,6 +42,7 @@ SCHEMA = 5
 schemas are ignored.
 """
 _MAGIC = f"gradkern search {SCHEMA}\n".encode()
+_BUNDLE = f"gradkern searches {SCHEMA}\n".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,24 @@ def read(path: Path) -> SearchResult:
     if key_of(result.conditions) != path.stem:
         raise ValueError("it answers another question")
     return result
+
+
+def write_bundle(path: Path, results: Iterable[SearchResult]) -> None:
+    """Write results into a file. Raises OSError where it cannot be written."""
+    document = {"gradkern": __version__, "results": [asdict(each) for each in results]}
+    path.write_bytes(cache_files.seal(_BUNDLE, json.dumps(document, indent=1).encode()))
+
+
+def read_bundle(path: Path) -> list[SearchResult]:
+    """The results in a file. It must be the caller's own.
+
+    Raises OSError where it cannot be read, ValueError, with the reason, where it is damaged, another user's, or of
+    another version of gradkern, that would ignore them.
+    """
+    document: Any = loads(cache_files.unseal(_BUNDLE, cache_files.read_own(path)))
+    if document["gradkern"] != __version__:
+        raise ValueError(f"it is of gradkern {document['gradkern']}; this is {__version__}")
+    return [parsed(each) for each in document["results"]]
 
 
 def parsed(data: dict[str, Any]) -> SearchResult:

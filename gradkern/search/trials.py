@@ -13,10 +13,9 @@ from gradkern.errors import GradkernError, ProviderError
 from gradkern.policy import Policy
 from gradkern.search import history
 from gradkern.search.bench import Bench
-from gradkern.search.candidate import Candidate
+from gradkern.search.candidate import Candidate, Limits, ready
 from gradkern.search.crosscheck import CrossCheck
 from gradkern.search.implementation import Implementation
-from gradkern.search.limits import Limits, ready
 from gradkern.search.store import Measurement
 from gradkern.search.task import Task
 

@@ -19,10 +19,9 @@ from gradkern.errors import GradkernError
 from gradkern.policy import Policy, searching
 from gradkern.search import history, store
 from gradkern.search.bench import Bench, CudaBench
-from gradkern.search.candidate import Candidate
+from gradkern.search.candidate import Candidate, Limits, ready
 from gradkern.search.dry_run import Untried, ask_for_candidates, specs_of
 from gradkern.search.implementation import Implementation
-from gradkern.search.limits import Limits, ready
 from gradkern.search.store import Measurement, SearchResult
 from gradkern.search.task import Task
 from gradkern.search.trials import Trials, joined_reasons

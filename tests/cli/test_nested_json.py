@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gradkern import cli
-from gradkern.search import bundle, store
+from gradkern.search import store
 from gradkern.system import cache_files
 from gradkern.system.json_text import loads
 
@@ -59,7 +59,7 @@ def test_searches_that_are_nested_are_not_taken(depth: int, tmp_path: Path, caps
     """Sealed, so that nothing else tells them from sound ones."""
     result = store.SearchResult("ConvGrad dX", {"task": "a problem"}, (), (), True, 1.5)
     store.save(result)
-    bundle.write(tmp_path / "sound", [result])
+    store.write_bundle(tmp_path / "sound", [result])
     sealed: Any = f'{{"title": "ConvGrad dX", "conditions": {nested(depth)}}}'.encode()
     path = store.path_of(result)
     cache_files.write(path, cache_files.seal(store._MAGIC, sealed))
@@ -68,7 +68,7 @@ def test_searches_that_are_nested_are_not_taken(depth: int, tmp_path: Path, caps
     assert list(store.newest("ConvGrad", 9)) == []
     assert cli.main(["cache", "verify"]) == 1
     assert "it is nested" in capsys.readouterr().out
-    (tmp_path / "given").write_bytes(cache_files.seal(bundle._MAGIC, sealed))
+    (tmp_path / "given").write_bytes(cache_files.seal(store._BUNDLE, sealed))
     (tmp_path / "given").chmod(0o600)
     assert cli.main(["cache", "import", str(tmp_path / "given")]) == 1
     (said,) = capsys.readouterr().err.splitlines()

@@ -22,7 +22,7 @@ from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.policy import Policy
 from gradkern.search.candidate import Candidate
 from gradkern.search.implementation import Implementation, candidates_of
-from gradkern.search.limits import ready
+from gradkern.search.candidate import ready
 from helpers import stub_driver
 from helpers.cudnn_conv import Case
 

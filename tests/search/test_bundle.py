@@ -10,7 +10,7 @@ from helpers.fake_candidates import DEVICE, FakeBench, FakeCandidate, task
 
 from gradkern import cli
 from gradkern.policy import Policy
-from gradkern.search import bundle, store
+from gradkern.search import store
 from gradkern.search.tuner import choose
 from gradkern.system import cache_files
 
@@ -60,13 +60,13 @@ def damaged(path: Path) -> None:
 
 
 def of_another_version(path: Path) -> None:
-    document = json.loads(cache_files.unseal(bundle._MAGIC, path.read_bytes()))
-    path.write_bytes(cache_files.seal(bundle._MAGIC, json.dumps(document | {"gradkern": "0.0"}).encode()))
+    document = json.loads(cache_files.unseal(store._BUNDLE, path.read_bytes()))
+    path.write_bytes(cache_files.seal(store._BUNDLE, json.dumps(document | {"gradkern": "0.0"}).encode()))
 
 
 def of_no_results(path: Path) -> None:
     document = {"gradkern": cli.__version__, "results": [{"ranking": []}]}
-    path.write_bytes(cache_files.seal(bundle._MAGIC, json.dumps(document).encode()))
+    path.write_bytes(cache_files.seal(store._BUNDLE, json.dumps(document).encode()))
 
 
 def of_one_search(path: Path) -> None:
@@ -115,5 +115,5 @@ def test_bad_entries_are_left_out_and_told(tmp_path: Path, folder: Path, capsys:
         f"1 search written to {tmp_path / 'file'}\n",
         f"left out: {first}: it is no file of this format\n",
     )
-    (result,) = bundle.read(tmp_path / "file")
+    (result,) = store.read_bundle(tmp_path / "file")
     assert store.path_of(result) != first

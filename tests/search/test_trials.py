@@ -6,7 +6,7 @@ from helpers.fake_candidates import UNWRITTEN, FakeBench, FakeCandidate, FakeSou
 from gradkern.call import Refusal
 from gradkern.errors import ProviderError
 from gradkern.policy import Policy
-from gradkern.search.limits import Limits
+from gradkern.search.candidate import Limits
 from gradkern.search.trials import Trials, joined_reasons
 
 
