@@ -20,9 +20,8 @@ from gradkern.cudnn.library import library
 from gradkern.ops.conv.cuda import channels_last
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.policy import Policy
-from gradkern.search.candidate import Candidate
+from gradkern.search.candidate import Candidate, ready
 from gradkern.search.implementation import Implementation, candidates_of
-from gradkern.search.candidate import ready
 from helpers import stub_driver
 from helpers.cudnn_conv import Case
 
