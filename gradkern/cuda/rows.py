@@ -7,7 +7,7 @@ from math import prod
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device, activate, check, driver, get_device
-from gradkern.strides import is_aligned
+from gradkern.strides import is_aligned, is_dense
 
 __all__ = ["EmptyPlan", "device_of", "require_flat", "row_stride", "size_of"]
 
@@ -44,7 +44,9 @@ def size_of(axis: int | tuple[int, ...]) -> int:
 
 
 def row_stride(name: str, tensor: Tensor, row_axes: int) -> int:
-    """Bytes from row to row. The axes from `row_axes` on must be contiguous, and rows equidistant."""
+    """Bytes from row to row. The axes from `row_axes` on must be contiguous, and rows equidistant. 0 of an empty array."""
+    if 0 in tensor.shape:
+        return 0
     expected = tensor.dtype.itemsize
     for size, stride in zip(tensor.shape[row_axes:][::-1], tensor.strides[row_axes:][::-1], strict=True):
         if size > 1 and stride != expected:
@@ -68,8 +70,5 @@ def require_flat(name: str, tensor: Tensor) -> None:
         raise Refusal(
             f"{name}: an element's address is no multiple of {tensor.dtype.alignment}; pass a contiguous copy"
         )
-    expected = tensor.dtype.itemsize
-    for size, stride in zip(tensor.shape[::-1], tensor.strides[::-1], strict=True):
-        if size > 1 and stride != expected:
-            raise Refusal(f"{name}: it does not lie end to end in memory; pass a contiguous copy")
-        expected *= size
+    if not is_dense(tensor):
+        raise Refusal(f"{name}: it does not lie end to end in memory; pass a contiguous copy")

@@ -50,3 +50,12 @@ def test_an_address_that_no_access_is_aligned_to_is_refused() -> None:
     require_flat("X", Tensor(np.dtype("float32"), (3,), (4,), 4))
     with pytest.raises(Refusal, match="X: an element's address is no multiple of 4"):
         require_flat("X", Tensor(np.dtype("float32"), (3,), (4,), 2))
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 2), (2, 0, 3), (3, 2, 0)])
+def test_an_empty_array_has_a_layout_of_any_strides(shape: tuple[int, ...]) -> None:
+    """NumPy and PyTorch have strides for empty arrays of their own, as for sizes of 1 in place of 0."""
+    for strides in (np.empty(shape, np.float32).strides, tuple(range(4, 4 * len(shape) + 4, 4))):
+        tensor = Tensor(np.dtype("float32"), shape, strides, 16)
+        require_flat("X", tensor)
+        assert row_stride("X", tensor, 1) == 0
