@@ -11,6 +11,9 @@ from array_api_compat import array_namespace
 __all__ = ["dtype_name", "is_tensor", "namespace", "storage", "to_device", "to_host"]
 
 
+_NOT_NUMPYS = ("bfloat", "float8")  # types that ml_dtypes adds
+
+
 def is_tensor(value: Any) -> bool:
     """Whether it is a tensor of PyTorch. PyTorch is not loaded for that."""
     torch = sys.modules.get("torch")
@@ -41,12 +44,12 @@ def to_host(value: Any) -> Any:
         return [to_host(each) for each in cast(list[Any], value)]
     if not is_tensor(value):
         return value
-    tensor = value.detach().cpu()
-    if dtype_name(tensor) != "bfloat16":
-        return tensor.numpy()
     import torch
 
-    return tensor.view(torch.int16).numpy().view("bfloat16")
+    tensor, kind = value.detach().cpu(), dtype_name(value)
+    if not kind.startswith(_NOT_NUMPYS):
+        return tensor.numpy()
+    return tensor.view(getattr(torch, f"uint{8 * tensor.itemsize}")).numpy().view(kind)
 
 
 def to_device(value: Any, device: Any) -> Any:
@@ -59,9 +62,10 @@ def to_device(value: Any, device: Any) -> Any:
         return value if value.device == device else value.to(device)
     import torch
 
-    if dtype_name(value) == "bfloat16":
-        return torch.from_numpy(np.array(value.view(np.int16), order="C")).to(device).view(torch.bfloat16)
-    return torch.from_numpy(np.array(value, order="C")).to(device)
+    kind = getattr(torch, dtype_name(value), None)
+    if kind is None or not dtype_name(value).startswith(_NOT_NUMPYS):
+        return torch.from_numpy(np.array(value, order="C")).to(device)
+    return torch.from_numpy(np.array(value.view(f"u{value.itemsize}"), order="C")).to(device).view(kind)
 
 
 def storage(value: Any) -> int:

@@ -247,7 +247,7 @@ def _resolved(
         if operator is not None and onnx_domain(operator.domain) == domain and _has_version(operator, schema):
             try:
                 operator = operator.repeated(len(node.inputs) - (operator.variadic or 0), node.attributes)
-                found = _by_registry(node, operator, types, shapes)
+                found = _by_registry(node, operator, schema, types, shapes)
                 node.operator = operator
             except GradkernError as error:
                 refused, node.reason = error, str(error)
@@ -294,8 +294,9 @@ def _schema(node: Node, opsets: Mapping[str, int]) -> Any:
 
 
 def _by_registry(
-    node: Node, operator: Operator, types: Mapping[str, str], shapes: Mapping[str, Any]
+    node: Node, operator: Operator, schema: Any, types: Mapping[str, str], shapes: Mapping[str, Any]
 ) -> dict[str, str | None]:
+    """schema: ONNX's. Its defaults hold: BatchNormalization is that of inference there, the registry's of training."""
     given = dict(zip((each.name for each in operator.inputs), node.inputs, strict=False))
     _check_count(node, len(operator.inputs), len(operator.outputs))
     missing = [each.name for each in operator.inputs if not each.optional and not given.get(each.name)]
@@ -305,7 +306,9 @@ def _by_registry(
     if unknown and "Grad" not in node.op:  # ONNX Runtime gives gradients all attributes of the forward operator
         raise AttributeValueError(f"unknown attribute {unknown[0]}; it has {', '.join(operator.attributes)}")
     node.reason = f"it has no use for attribute {', '.join(unknown)}" if unknown else ""
-    node.given = {name: value for name, value in node.attributes.items() if name not in unknown}
+    defaults = {each.name: each.default_value for each in schema.attributes.values()} if schema is not None else {}
+    node.given = {name: _value(each) for name, each in defaults.items() if each.type and name in operator.attributes}
+    node.given |= {name: value for name, value in node.attributes.items() if name not in unknown}
     for name, attribute in operator.attributes.items():
         if attribute.type == "type" and isinstance(node.given.get(name), int):  # a number of TensorProto.DataType
             node.given[name] = _type_name(node.given[name], f"attribute {name}")

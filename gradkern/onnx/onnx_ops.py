@@ -141,8 +141,8 @@ def _cast(torch: Any, x: Any, *, to: int, saturate: int = 1) -> Any:
     from onnx import helper
 
     kind = getattr(torch, np.dtype(helper.tensor_dtype_to_np_dtype(to)).name, None)
-    if kind is None:
-        raise NotImplementedError("PyTorch does not have the type")
+    if kind is None or (kind.itemsize == 1 and kind.is_floating_point):
+        raise NotImplementedError("PyTorch does not have the type, or rounds what is beyond its numbers otherwise")
     return x.to(kind)
 
 
@@ -166,14 +166,27 @@ def _average_pool(
     return pool(X, tuple(kernel_shape), steps, before or 0, count_include_pad=bool(count_include_pad))
 
 
+def _batch_norm(
+    torch: Any, X: Any, scale: Any, B: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5, momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Any:  # fmt: skip
+    if training_mode or len({each.dtype for each in (X, scale, B, mean, variance)}) > 1:
+        raise NotImplementedError("PyTorch returns no running statistics, and takes one type")
+    return torch.nn.functional.batch_norm(X, mean, variance, scale, B, False, 0.0, epsilon)
+
+
 _OTHERS: dict[str, tuple[Callable[..., Any], Sequence[int]]] = {
     "AveragePool": (_average_pool, ()),
+    "BatchNormalization": (_batch_norm, ()),
     "Cast": (_cast, ()),
     "Clip": (_clip, (1, 2)),
     "Concat": (lambda torch, *inputs, axis: torch.cat(inputs, axis), ()),
     "Div": (lambda torch, a, b: a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc"), ()),
     "Expand": (lambda torch, x, shape: x.expand(np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist()))), (1,)),
-    "Flatten": (lambda torch, x, *, axis=1: x.reshape(math.prod(x.shape[:axis]), -1), ()),
+    "Flatten": (
+        lambda torch, x, *, axis=1: x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:])),
+        (),
+    ),
     "Gather": (_gather, ()),
     "GatherElements": (
         lambda torch, x, index, *, axis=0: x.gather(axis, _positive(torch, index, x.shape[axis])),

@@ -175,8 +175,10 @@ class Session:
             try:
                 self._ran[at] = "torch", reason
                 return self._by_entry(at, node, plain, given, node.attributes, device, kept, live)
-            except NotImplementedError as error:
-                reason = str(error)
+            except (IndexError, RuntimeError) as error:  # NotImplementedError among them: the reference may take it
+                if isinstance(error, _torch().OutOfMemoryError):
+                    raise
+                reason = str(error).partition("\n")[0]
         elif on_device:
             reason = "not among the operators for PyTorch"
         self._ran[at] = "onnx.reference", f"on the host: {reason}" if on_device else reason

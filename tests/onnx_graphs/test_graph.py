@@ -233,6 +233,24 @@ def test_operators_that_onnx_got_later_are_onnx_runtimes_own_in_older_opsets() -
     assert session.report()[0]["by"] == "gradkern"
 
 
+@pytest.mark.parametrize("training", [{}, {"training_mode": 0}, {"training_mode": 1}])
+def test_attributes_that_a_node_lacks_are_at_onnxs_defaults(training: dict[str, int]) -> None:
+    """BatchNormalization is that of inference there; the registry's, of the same name, is that of training."""
+    x, rows = (
+        np.array([[[1, 2, 3]], [[5, 0, 7]]], np.float32),
+        [("scale", 2.0), ("b", 1.0), ("mean", 0.5), ("var", 4.0)],
+    )
+    data = [onnx.numpy_helper.from_array(np.full(1, value, np.float32), name) for name, value in rows]
+    it = model(node("BatchNormalization", "x scale b mean var", "y", **training), data=data)
+    it.graph.input[0].type.tensor_type.ClearField("shape")
+    session = gradkern.onnx.load(it)
+    mean, variance = (x.mean(), x.var()) if training.get("training_mode") else (0.5, 4.0)
+    found = session.run({"x": x})["y"]
+    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 1e-5) * 2 + 1, rtol=1e-5)
+    by = session.report()[0]["by"]
+    assert by == ("gradkern" if training.get("training_mode") else "onnx.reference")
+
+
 @pytest.mark.torch
 def test_weights_may_be_parameters_of_pytorch_and_are_updated_in_place() -> None:
     import torch

@@ -88,6 +88,7 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
     ("LogSoftmax", [X], {}),
     ("Gelu", [X], {"approximate": "tanh"}),
     ("AveragePool", [PLANES], {**POOL, "count_include_pad": 1}),
+    ("BatchNormalization", [PLANES, *Y[0, :, :3], Y[1, 0, :3]], {"epsilon": 0.5}),
     ("GlobalAveragePool", [PLANES], {}),
 ]
 OUTPUTS = {"Split": 2}
@@ -119,6 +120,15 @@ def test_operators_in_pytorch_give_what_the_reference_gives() -> None:
 
 
 @pytest.mark.torch
+def test_an_empty_tensor_is_flattened() -> None:
+    """NumPy and PyTorch cannot say what -1 is beside a size of 0: the reference fails."""
+    import torch
+
+    for axis, shape in ((1, (0, 12)), (-1, (0, 4)), (0, (1, 0)), (3, (0, 1))):
+        assert ONNX["", "Flatten"].function(torch, torch.empty(0, 3, 4), axis=axis).shape == shape
+
+
+@pytest.mark.torch
 def test_what_pytorch_does_not_have_is_computed_on_the_host_and_says_so() -> None:
     import torch
 
@@ -134,6 +144,32 @@ def test_what_pytorch_does_not_have_is_computed_on_the_host_and_says_so() -> Non
     session.run({"x": torch.tensor(PLANES)})
     assert [each["by"] for each in session.report()] == ["onnx.reference"] * 2
     assert [each["why"].partition(":")[0] for each in session.report()] == ["on the host"] * 2
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("op", "x", "attributes"),
+    [
+        ("AveragePool", PLANES, {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2]}),
+        ("ReduceMax", X[:, :0], {"axes": [1]}),
+        ("Cast", np.array([[1e6, 448.5, -3, np.inf]], np.float32), {"to": onnx.TensorProto.FLOAT8E5M2}),
+    ],
+)
+def test_what_pytorch_refuses_or_rounds_otherwise_is_computed_on_the_host(
+    op: str, x: np.ndarray, attributes: dict[str, Any]
+) -> None:
+    import torch
+
+    values = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)]
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"], **attributes)], "graph", values, [onnx.ValueInfoProto(name="y")]
+    )
+    opsets = [helper.make_opsetid("", 17 if op == "ReduceMax" else 19)]
+    session = gradkern.onnx.load(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+    found = session.run({"x": torch.tensor(x)})["y"]
+    assert isinstance(found, torch.Tensor)
+    assert session.report()[0]["why"].startswith("on the host: ")
+    np.testing.assert_array_equal(to_host(found), session.run({"x": x})["y"])
 
 
 @pytest.mark.torch
