@@ -259,6 +259,13 @@ def test_sums_over_nothing_are_zero_and_empty_arrays_stay_empty(
             np.testing.assert_array_equal(array.astype(np.float32), 0)
 
 
+@pytest.mark.parametrize("operator", ["SoftmaxGrad_13", "LogSoftmaxGrad_13"])
+def test_a_softmax_along_one_axis_beside_an_empty_one_is_empty(operator: str) -> None:
+    for shape in ((3, 0), (2, 3, 0), (2, 3, 0, 4)):
+        nothing = np.empty(shape, np.float32)
+        assert run_any(operator, nothing, nothing, axis=len(shape) // 2 - 1).dX.shape == shape
+
+
 @pytest.mark.parametrize("operator", ["LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad", "BiasGeluGrad_dX"])
 @pytest.mark.parametrize("data", ["float32", "bfloat16", "float16", "float64"])
 def test_sums_over_many_rows_stay_accurate(operator: str, data: str) -> None:

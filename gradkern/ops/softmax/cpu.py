@@ -118,7 +118,7 @@ def plan(call: Call) -> FlatPlan:
         compiled = _inner(QUEUE, *arrays, *(types.int64,) * 2, flag)
 
     def launch(read: list[Any], write: list[Any]) -> None:
-        if inner > 1:
+        if inner != 1:
             threads.run(compiled, tasks, nbytes, *read, *write, *numbers, log)
         elif not masked:
             threads.run(compiled, tasks, nbytes, *read, None, *write, *numbers, log, 1.0)
