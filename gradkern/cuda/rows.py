@@ -44,7 +44,7 @@ def size_of(axis: int | tuple[int, ...]) -> int:
 
 
 def row_stride(name: str, tensor: Tensor, row_axes: int) -> int:
-    """Bytes from row to row. The axes from `row_axes` on must be contiguous, and rows equidistant. 0 of an empty array."""
+    """Bytes from row to row; 0 of an empty array. Axes from `row_axes` on must be contiguous, and rows equidistant."""
     if 0 in tensor.shape:
         return 0
     expected = tensor.dtype.itemsize
