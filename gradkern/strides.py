@@ -8,21 +8,6 @@ import numpy as np
 
 from gradkern.call import Tensor
 
-__all__ = [
-    "c_strides",
-    "channels_as_in",
-    "channels_last",
-    "channels_last_strides",
-    "dense_like",
-    "end_to_end",
-    "is_aligned",
-    "is_dense",
-    "layout",
-    "memory_order",
-    "merged_axes",
-    "overlaps_itself",
-]
-
 
 def dense_like(model: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
     """Byte strides for a new array of `shape` in the memory order of `model`, if that has no gaps; else in C order."""

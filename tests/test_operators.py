@@ -14,8 +14,7 @@ from helpers.reference import FORMULAS, reference
 from helpers.tolerance import assert_close, assert_elements_close
 
 import gradkern
-from gradkern.contract.axes import shape_of
-from gradkern.contract.schema import Example, Operator, axis_of
+from gradkern.contract.schema import Example, Operator, axis_of, shape_of
 
 ELEMENTWISE = {"X_grad", "dX", "OutputGradient", "Y", "output", "input_skip_bias_sum", "C"}
 """The outputs whose single elements have a bound too, where the operator is a norm or GELU."""

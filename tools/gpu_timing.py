@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.contract.axes import shape_of
 from gradkern.contract.samples import values_of
-from gradkern.contract.schema import Example, Operator
+from gradkern.contract.schema import Example, Operator, shape_of
 
 FLUSH_BYTES = 256 << 20  # several times the L2 of any GPU so far
 HOST_BATCH_SECONDS = 0.02  # of a batch of calls, on the device

@@ -39,8 +39,8 @@ from sweep_tables import HEAD, lines, worst
 import gradkern
 from gradkern.arrays.kind import dtype_of
 from gradkern.cli.sizes import Wanted
-from gradkern.contract.axes import shape_of
 from gradkern.contract.samples import strides_in_order
+from gradkern.contract.schema import shape_of
 from gradkern.dispatch.planner import compile_ahead
 from gradkern.system.providers import PROVIDERS
 

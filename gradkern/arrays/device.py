@@ -25,16 +25,6 @@ from gradkern.strides import c_strides
 from gradkern.system.importing import load
 from gradkern.system.providers import unavailable
 
-__all__ = [
-    "device_of",
-    "of_cuda_interface",
-    "of_dlpack",
-    "of_torch",
-    "refuse_capture",
-    "stream_handle",
-    "torch_kind",
-]
-
 LEGACY_DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
 
 

@@ -15,9 +15,6 @@ from gradkern.call import Tensor
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.strides import c_strides
 
-__all__ = ["NUMPY", "TORCH", "dlpack_kind", "handed_over", "namespace_of", "numpy_type", "of_numpy", "torch_as_numpy"]
-
-
 _new = cast(Any, tuple).__new__  # of a named tuple: every array of every call makes two
 
 

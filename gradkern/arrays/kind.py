@@ -11,19 +11,6 @@ import numpy as np
 from gradkern.call import HOST, Tensor
 from gradkern.system.importing import load
 
-__all__ = [
-    "HOST",
-    "Kind",
-    "Maker",
-    "TensorKind",
-    "View",
-    "dtype_of",
-    "may_overlap",
-    "overlap",
-    "same_memory",
-    "type_name",
-]
-
 Maker = Callable[[int | None], tuple[Any, Any]]
 """Makes an array, for use on a stream (None: the framework's current one), and the buffer a plan writes it through."""
 

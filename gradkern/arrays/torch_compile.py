@@ -7,8 +7,6 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-__all__ = ["mark_opaque", "opaque"]
-
 _unmarked: list[CodeType] = []
 """Functions to mark for torch.compile once PyTorch is loaded."""
 

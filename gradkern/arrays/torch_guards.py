@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Guard", "alignment", "guard_of", "is_cut_off", "note_written", "of_tensors", "tensor_guards"]
-
 _TRIED = "2.11", "2.13"  # of PyTorch, the first and the last: called in a way it does not know, the guard may crash
 
 

@@ -19,8 +19,6 @@ from gradkern.arrays.torch_guards import is_cut_off
 from gradkern.errors import ArgumentError, GradkernError
 from gradkern.system.importing import load
 
-__all__ = ["device_arrays", "view"]
-
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 
 

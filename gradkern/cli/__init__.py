@@ -14,8 +14,6 @@ from gradkern import __version__
 from gradkern.errors import GradkernError, RegistryError, nearest
 from gradkern.system.json_text import loads
 
-__all__ = ["DONE", "FAILED", "JSON_SCHEMA", "main", "parser", "print_json"]
-
 JSON_SCHEMA = 3
 DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 3, 130
 CODES = "exit codes: 0 done, 1 {}, 2 the command line is wrong, 3 registry.yaml is refused, 130 interrupted"

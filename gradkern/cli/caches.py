@@ -17,8 +17,6 @@ from gradkern.errors import GradkernError
 from gradkern.system import cache_files
 from gradkern.system.cache_files import FOLDERS
 
-__all__ = ["count", "counted", "run", "size"]
-
 _READERS = {
     "cpu": "gradkern.cpu.cache",
     "cuda": "gradkern.cuda.cache",

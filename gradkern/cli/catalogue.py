@@ -15,8 +15,6 @@ from typing import Any
 from gradkern.contract import registry
 from gradkern.contract.schema import Operator
 
-__all__ = ["calls"]
-
 WIDTHS = (
     # heads (of query and key norms), and the stages of vision models
     *(32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 224, 240, 256, 288, 320, 352, 384, 432, 448, 480, 512),

@@ -11,8 +11,6 @@ from gradkern.contract import registry
 from gradkern.errors import GradkernError
 from gradkern.system.packages import pip
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> int:
     """Print the script."""

@@ -32,8 +32,6 @@ from gradkern.system.driver import Driver
 from gradkern.system.libraries import cuda_major
 from gradkern.system.packages import EXTRAS, Requirement, in_checkout, installed, of_extra, pip
 
-__all__ = ["run"]
-
 OLDEST = (7, 5)
 """The least compute capability that kernels are made for."""
 MEASURED = ((9, 0),)
@@ -283,7 +281,7 @@ def _compute(provider: str, compiling: bool) -> str | None:
 
     import gradkern
     from gradkern.arrays.kind import dtype_of
-    from gradkern.contract.axes import shape_of
+    from gradkern.contract.schema import shape_of
 
     having = [name for name, each in gradkern.operators().items() if provider in each.providers]
     if not having:

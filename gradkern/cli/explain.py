@@ -20,8 +20,6 @@ from gradkern.errors import ArgumentError
 from gradkern.policy import effective
 from gradkern.system import providers
 
-__all__ = ["run"]
-
 _SHOWN = 10  # of a ranking; JSON has all
 
 

@@ -24,8 +24,6 @@ from gradkern.system.providers import unavailable
 if TYPE_CHECKING:
     from gradkern.onnx import Session
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> int:
     """Check the model, compute it, and write the outputs and the inputs that it updates."""

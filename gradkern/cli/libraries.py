@@ -11,8 +11,6 @@ from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.system.libraries import cudnn_fault, cudnn_wheels, find, install_cudnn
 from gradkern.system.packages import EXTRAS, of_extra, pip
 
-__all__ = ["check_cudnn", "check_nvvm"]
-
 Load = Callable[[str], Any]
 
 

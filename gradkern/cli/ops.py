@@ -15,8 +15,6 @@ from gradkern.contract.schema import Attribute, Axis, Entry, Flat, Input, Ones, 
 from gradkern.errors import ArgumentError, unknown, unknown_operator
 from gradkern.system.providers import unavailable
 
-__all__ = ["require_known", "run", "sections", "wrapped"]
-
 
 def run(options: argparse.Namespace) -> int:
     """List the operators that match."""

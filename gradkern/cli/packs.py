@@ -27,8 +27,6 @@ from gradkern.errors import ArgumentError, GradkernError, ProviderError
 from gradkern.system import cache_files, driver, providers
 from gradkern.system.progress import bar
 
-__all__ = ["run"]
-
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)")
 
 Architecture = tuple[tuple[int, int], bool]

@@ -24,8 +24,6 @@ from gradkern.dispatch.run import run
 from gradkern.errors import GradkernError
 from gradkern.system import notice, providers
 
-__all__ = ["SECONDS", "check_kernels"]
-
 SECONDS = 60.0
 _MOST = {"float64": 1e-12, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """||one - other|| / ||other||: ten times what the tests allow each from exact results."""

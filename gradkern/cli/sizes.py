@@ -8,9 +8,8 @@ from typing import Any, cast
 
 from gradkern.arrays.kind import dtype_of
 from gradkern.contract import registry
-from gradkern.contract.axes import shape_of
 from gradkern.contract.examples import complete, example_mistakes
-from gradkern.contract.schema import Example, Input, Operator, Output, axis_of
+from gradkern.contract.schema import Example, Input, Operator, Output, axis_of, shape_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import dry_plan_for, plan_for
@@ -26,8 +25,6 @@ from gradkern.errors import (
 from gradkern.policy import effective, searching
 from gradkern.system import providers
 from gradkern.system.providers import unavailable
-
-__all__ = ["Wanted", "arrays_of", "combinations", "example_of", "find", "named", "types_of", "usable", "wanted_of"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,6 @@ from gradkern.system.json_text import loads
 from gradkern.system.progress import bar
 from gradkern.system.providers import unavailable
 
-__all__ = ["calls_of", "run"]
-
 
 def run(options: argparse.Namespace) -> int:
     """Plan every call that the command line means, each on every provider it means."""

@@ -12,8 +12,6 @@ import numpy as np
 from gradkern.contract.schema import Attribute, Operator
 from gradkern.errors import AttributeValueError, nearest, shown
 
-__all__ = ["attribute_values", "bounded", "dimension", "per_dimension"]
-
 
 def attribute_values(operator: Operator, given: Mapping[str, Any], overridden: Collection[str] = ()) -> dict[str, Any]:
     """Every attribute of the contract: the given value as a plain Python one, else the default, else None; None for one

@@ -9,10 +9,8 @@ from typing import Any, cast
 
 from gradkern.call import Tensor
 from gradkern.contract.expression import expression, product
-from gradkern.contract.schema import Axis, Flat, Input, Ones, Operator, Shape, Token, axis_of, shape_of
+from gradkern.contract.schema import Axis, Flat, Input, Ones, Operator, Shape, Token, axis_of
 from gradkern.errors import OutputError, ShapeError
-
-__all__ = ["match", "rank_of", "shape_of"]
 
 
 def match(

@@ -14,8 +14,6 @@ import numpy as np
 from gradkern.contract.schema import Operator
 from gradkern.errors import ArgumentError, nearest, shown
 
-__all__ = ["AttributeKey", "Binder", "attribute_key"]
-
 AttributeKey = tuple[tuple[str, tuple[Any, Any]], ...]
 
 

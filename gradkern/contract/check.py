@@ -10,10 +10,10 @@ import numpy as np
 from gradkern.arrays.kind import View, dtype_of
 from gradkern.call import HOST, Call, Tensor
 from gradkern.contract.attributes import attribute_values, dimension, per_dimension
-from gradkern.contract.axes import match, rank_of, shape_of
+from gradkern.contract.axes import match, rank_of
 from gradkern.contract.host import HostValue, type_of_number
 from gradkern.contract.request import Request, Views
-from gradkern.contract.schema import Operator, Output, axis_of
+from gradkern.contract.schema import Operator, Output, axis_of, shape_of
 from gradkern.errors import ArgumentError, DTypeError, GradkernError, OutputError, ShapeError
 from gradkern.policy import Policy
 from gradkern.strides import (
@@ -24,8 +24,6 @@ from gradkern.strides import (
     dense_like,
     overlaps_itself,
 )
-
-__all__ = ["check", "scattered_outputs", "types_of"]
 
 _ADDRESS_SPACE = 1 << 63
 """Bytes that addresses and indices of 64 bits reach. Larger arrays can be described, but not be there."""

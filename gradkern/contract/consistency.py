@@ -13,8 +13,6 @@ from gradkern.contract.examples import example_mistakes
 from gradkern.contract.schema import RESERVED, Operator, Path, TypeName, axis_of
 from gradkern.contract.shape_consistency import listed, shape_mistakes
 
-__all__ = ["mistakes"]
-
 
 def mistakes(operator: Operator) -> Iterator[tuple[Path, str]]:
     """Every disagreement between parts of an entry, as (path inside the entry, reason)."""

@@ -9,8 +9,6 @@ from gradkern.contract.schema import Example, Operator, Path, axis_of, shape_of
 from gradkern.contract.shape_consistency import listed
 from gradkern.errors import ShapeError, nearest
 
-__all__ = ["complete", "example_mistakes"]
-
 
 def example_mistakes(operator: Operator, example: Example) -> Iterator[tuple[Path, str]]:
     """Every size of the problem that disagrees with the entry, as (path inside the example, reason)."""

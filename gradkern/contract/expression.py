@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, cast
 
 from gradkern.errors import ShapeError
 
-__all__ = ["EXPECTED_EXPRESSION", "EXPRESSION", "Expression", "expression", "product"]
-
 _TERM = "([A-Za-z][A-Za-z0-9_]*|[1-9][0-9]*)"
 EXPRESSION = rf"^(?:{_TERM}(?:[*/]{_TERM}|(?:\+{_TERM})+)?|ceil\({_TERM}/{_TERM}\))$"
 EXPECTED_EXPRESSION = "A, A*B, A/B, ceil(A/B) or A+B+C of axes, attributes and whole numbers from 1 on"

@@ -19,8 +19,6 @@ from gradkern.contract.binder import AttributeKey, Binder
 from gradkern.contract.schema import Input
 from gradkern.errors import ArgumentError, AttributeValueError, DataError, DeviceError, DTypeError, ShapeError
 
-__all__ = ["HostValue", "host_key", "host_values", "scalars_of", "type_of_number"]
-
 WIDEST = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "uint32", "bool")
 
 

@@ -25,8 +25,6 @@ from gradkern.contract.examples import complete
 from gradkern.contract.schema import Entry, Operator
 from gradkern.errors import RegistryError
 
-__all__ = ["CHECKS", "EntryError", "checked", "read"]
-
 SCHEMA = 1
 _MOST_NODES = 100_000
 """Aliases can make a small file stand for an endless one; the real registry has about 2500 nodes."""

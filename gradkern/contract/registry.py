@@ -19,8 +19,6 @@ from gradkern.system import locks
 from gradkern.system.importing import load
 from gradkern.system.own_thread import in_own_thread, working
 
-__all__ = ["digest", "operators", "path"]
-
 
 @cache
 def operators() -> Mapping[str, Operator]:

@@ -15,8 +15,6 @@ from gradkern.contract.host import HostValue, host_key, host_values
 from gradkern.errors import UnknownOperatorError, shown, unknown_operator
 from gradkern.policy import Policy
 
-__all__ = ["Pairs", "Request", "Views", "binder_of", "request_of"]
-
 Pairs = frozenset[tuple[str, str]]
 
 

@@ -11,11 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradkern.arrays.kind import dtype_of
-from gradkern.contract.axes import shape_of
-from gradkern.contract.schema import Example, Input, Operator
+from gradkern.contract.schema import Example, Input, Operator, shape_of
 from gradkern.strides import c_strides
-
-__all__ = ["ORDERS", "in_order", "indices_of", "inputs_of", "strides_in_order", "values_of"]
 
 ORDERS = ("C", "channels_last")
 

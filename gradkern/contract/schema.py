@@ -18,20 +18,6 @@ from gradkern.contract.expression import EXPECTED_EXPRESSION, EXPRESSION
 from gradkern.system.display import table
 from gradkern.system.importing import load
 
-__all__ = [
-    "Attribute",
-    "Axis",
-    "Entry",
-    "Example",
-    "Input",
-    "Operator",
-    "Output",
-    "Token",
-    "axis_of",
-    "names_of",
-    "shape_of",
-]
-
 
 class Check:
     """What pydantic checks of a value beside its type: one of the CHECKS in `reading` by its name, with arguments."""

@@ -8,8 +8,6 @@ from typing import Any
 from gradkern.contract.expression import expression
 from gradkern.contract.schema import Axis, Ones, Operator, Path, Shape, axis_of
 
-__all__ = ["listed", "shape_mistakes"]
-
 _OF_GROUPS = ("as_many_as", "begins_at", "broadcasts_to", "ends_at", "least", "most")
 _PLAIN = Axis(doc="an axis")
 

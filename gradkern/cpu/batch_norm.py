@@ -40,8 +40,6 @@ from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.sums import BLOCK, PARTIAL, SPAN, RowSums, flush
 from gradkern.cpu.threads import QUEUE, take
 
-__all__ = ["Apply", "Reduce", "add_planes"]
-
 
 @numba.njit(**INLINE)
 def _inverse(variance: Any, channel: int, epsilon: Any) -> float:

@@ -26,8 +26,6 @@ from gradkern.cpu.gelu import SCALE, exact_gelu, exact_gelu_gradient, scaled_exp
 from gradkern.cpu.runs import RUNS_TYPES, Runs, column_task, plane_task
 from gradkern.cpu.threads import QUEUE, take
 
-__all__ = ["ARRAYS", "Elements"]
-
 ARRAYS = ("X", "scale", "mean", "inv_std", "bias", "D", "D2", "Y", "Z", "out", "rounded")
 """The arrays of the kernels. X is always given. Without D the output is computed, with D the gradient."""
 _KINDS = {type(None): types.none, bool: types.boolean, int: types.int64, float: types.float64}

@@ -22,8 +22,6 @@ from gradkern.cpu.runs import RUNS_TYPES, Runs, plane_task
 from gradkern.cpu.sums import PARTIAL
 from gradkern.cpu.threads import QUEUE, take
 
-__all__ = ["Statistics"]
-
 _FLOAT64 = np.dtype(np.float64)
 
 

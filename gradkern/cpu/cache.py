@@ -11,8 +11,6 @@ from pathlib import Path
 
 from gradkern.system import cache_files
 
-__all__ = ["read", "write"]
-
 _MAGIC = b"gradkern cpu 1\n"
 _MOST = 2048  # files, including those of other versions
 

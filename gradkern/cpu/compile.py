@@ -36,21 +36,6 @@ from gradkern.system import cache_files, locks, sources, working_folder
 from gradkern.system.notice import warn
 from gradkern.system.own_thread import in_own_thread, without_collection
 
-__all__ = [
-    "AS_WRITTEN",
-    "FASTMATH",
-    "INLINE",
-    "REORDERED",
-    "SUMMING",
-    "Kernel",
-    "by_types",
-    "instruction",
-    "kernel",
-    "settings",
-    "target",
-    "widest_vectors",
-]
-
 # Sums may be reordered (vector code needs it), and a zero's sign is free. Nothing lets LLVM forget NaN or Inf. Not
 # "contract": a - b must be 0 where a and b are the same product, and is not when only one of them is rounded.
 FASTMATH = {"reassoc", "nsz"}

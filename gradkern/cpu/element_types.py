@@ -19,22 +19,6 @@ from numba import types
 from gradkern.cpu.compile import INLINE, by_types, instruction, target
 from gradkern.cpu.llvm import ir, make_array
 
-__all__ = [
-    "OVER",
-    "arithmetic",
-    "arithmetic_type",
-    "array_type",
-    "copy_line",
-    "destination",
-    "kernel_dtype",
-    "load",
-    "real",
-    "store",
-    "summand",
-    "summand_type",
-    "zeros",
-]
-
 _KERNEL_DTYPES = {
     np.dtype(np.float16): np.dtype(np.uint16),
     np.dtype(ml_dtypes.bfloat16): np.dtype(np.int16),

@@ -15,8 +15,6 @@ from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["elementwise_kernel", "elementwise_plan", "floats_of"]
-
 _SPAN = 1 << 14  # elements of one task
 Numbers = Callable[[Mapping[str, Any]], Sequence[float]]
 

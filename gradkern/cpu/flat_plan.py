@@ -16,8 +16,6 @@ from gradkern.call import Call, Tensor
 from gradkern.cpu.element_types import OVER, array_type, kernel_dtype
 from gradkern.strides import is_dense
 
-__all__ = ["FlatPlan", "Launch", "argument_type"]
-
 Order = tuple[int, ...] | None
 Launch = Callable[[list[Any], list[Any]], None]
 Over = Sequence[str]

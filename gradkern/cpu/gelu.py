@@ -19,8 +19,6 @@ from numba import types
 from gradkern.cpu.compile import INLINE, by_types, instruction
 from gradkern.cpu.llvm import ir
 
-__all__ = ["SCALE", "exact_gelu", "exact_gelu_gradient", "exp", "fast_gelu", "fast_gelu_gradient", "scaled_exp"]
-
 _ZERO, _HALF, _ONE, _TWO = (np.float32(value) for value in (0, 0.5, 1, 2))
 
 # Beyond, both gradients are exactly 0 or 1: a bound for |z| that keeps powers of z finite, and in float32 the argument

@@ -21,21 +21,6 @@ from numba import types
 from gradkern.cpu.compile import INLINE, instruction, target
 from gradkern.cpu.llvm import ir, make_array
 
-__all__ = [
-    "ARGUMENTS",
-    "BEGUN",
-    "FAILED",
-    "FINISHED",
-    "FUNCTION",
-    "MAILBOX",
-    "NEXT",
-    "QUEUE",
-    "QUEUE_SIZE",
-    "TASKS",
-    "look",
-    "take",
-]
-
 QUEUE = types.Array(types.int64, 1, "C")
 NEXT, TASKS, _MAILBOXES, _HELPERS, BEGUN, FINISHED, FAILED, FUNCTION, ARGUMENTS = range(9)
 """What a queue holds: the next task and the number of tasks; and one with helpers the address of their mailboxes and

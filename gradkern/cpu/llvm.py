@@ -10,7 +10,5 @@ from typing import Any, cast
 from llvmlite import ir as _ir  # pyright: ignore[reportMissingTypeStubs]
 from numba.np.arrayobj import make_array as _make_array  # pyright: ignore[reportUnknownVariableType]
 
-__all__ = ["ir", "make_array"]
-
 ir: Any = _ir
 make_array = cast(Any, _make_array)

@@ -23,8 +23,6 @@ from gradkern.cpu.compile import INLINE
 from gradkern.cpu.sums import SPAN, fold, rows_per_task
 from gradkern.strides import is_dense, memory_order, merged_axes
 
-__all__ = ["RUNS_TYPES", "Runs", "column_task", "plane_task"]
-
 _PIECE = 8 * SPAN  # least elements of a plane, or of planes side by side, of one task
 _MOST_PIECES = 1 << 10  # of a plane: each leaves a partial sum
 _WIDTH = 4096  # columns of one task, at most

@@ -17,8 +17,6 @@ from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.strides import channels_last
 
-__all__ = ["separable_plan", "spatial_order"]
-
 _INDICES = array_type(np.dtype(np.int64))
 _ELEMENTS = 1 << 13  # of one task, about
 

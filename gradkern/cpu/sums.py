@@ -19,8 +19,6 @@ from gradkern.cpu.compile import INLINE, kernel
 from gradkern.cpu.element_types import array_type, load, real, store
 from gradkern.cpu.threads import QUEUE, take
 
-__all__ = ["BLOCK", "PARTIAL", "SPAN", "RowSums", "flush", "fold", "rows_per_task"]
-
 BLOCK = 64  # rows summed in float32
 SPAN = 2048  # elements of one row summed in float32, in the 16 or more lanes of vector code
 PARTIAL = types.Array(types.float64, 1, "C")

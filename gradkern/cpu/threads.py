@@ -33,10 +33,9 @@ import numpy as np
 from numba import types
 
 from gradkern.cpu.compile import kernel, settings
-from gradkern.cpu.jobs import BEGUN, FAILED, FINISHED, MAILBOX, QUEUE, QUEUE_SIZE, TASKS, look, take
+from gradkern.cpu.jobs import BEGUN, FAILED, FINISHED, MAILBOX, QUEUE, QUEUE_SIZE, TASKS, look
+from gradkern.cpu.jobs import take as take  # for kernels, beside QUEUE
 from gradkern.system.own_thread import in_own_thread
-
-__all__ = ["QUEUE", "WORTH_A_THREAD", "Recording", "run", "state", "take", "threads"]
 
 LOOKS = 10_000
 

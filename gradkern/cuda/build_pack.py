@@ -16,8 +16,6 @@ from gradkern.cuda.spec import KernelSpec, source_digest
 from gradkern.errors import ProviderError
 from gradkern.version import __version__
 
-__all__ = ["compiled", "earlier", "is_current", "known_architectures", "known_devices", "own_device", "pack_of"]
-
 
 def known_devices(capability: tuple[int, int], ptx: bool = False) -> list[DryRunDevice]:
     """One device of each known GPU that a pack for this compute capability serves. For PTX also those that the machine

@@ -22,8 +22,6 @@ from gradkern.system.notice import warn
 from gradkern.system.own_thread import in_own_thread
 from gradkern.system.packages import installed
 
-__all__ = ["alone_with", "fetch", "has", "hold", "keep", "key_of", "load", "read", "versions"]
-
 _MAGIC = b"gradkern cubin 3"
 _OTHERS_BUILD = 60.0  # seconds to wait for another process that builds the same
 _PACKAGES = ("numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings")

@@ -16,8 +16,6 @@ from typing import Any
 from gradkern.system.json_text import loads
 from gradkern.system.working_folder import do_without
 
-__all__ = ["TESTED", "Compiled", "compile_kernel", "front_end"]
-
 _ENVIRONMENT = re.compile(r"^\.common \.global .*NumbaEnv.*\n", re.MULTILINE)
 """An unused variable of every function. Order and names of these depend on the process."""
 TESTED = "0.30."  # releases of numba-cuda that the front end was tested with

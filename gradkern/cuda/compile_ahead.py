@@ -13,8 +13,6 @@ from gradkern.cuda.spec import KernelSpec
 from gradkern.cuda.workers import Worker
 from gradkern.system import locks
 
-__all__ = ["Show", "compile_ahead", "for_plans", "missing"]
-
 Result = tuple[KernelSpec, Compiled | None]
 Show = Callable[[Iterable[Result], int], Iterable[Result]]
 """Iterates over results as they come, of a known number, and shows the progress."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from gradkern.cuda.device import Device, activate, check, driver
 
-__all__ = ["filled"]
-
 
 @cache
 def filled(device: Device, value: float, shape: tuple[int, ...], dtype: np.dtype) -> int:

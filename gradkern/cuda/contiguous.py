@@ -20,8 +20,6 @@ from gradkern.cuda.launch import Launch, kernel_of
 from gradkern.cuda.rows import device_of
 from gradkern.strides import end_to_end, is_aligned, memory_order
 
-__all__ = ["Gathered", "copy_arguments", "copy_launch", "wrap"]
-
 _MOST_AXES = 8  # of an array
 _BATCH_AXES = _MOST_AXES - 2  # besides the two of a tile
 _THREADS, _BLOCKS = 256, 4  # of a block; of a multiprocessor, at least

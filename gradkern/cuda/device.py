@@ -18,20 +18,6 @@ from gradkern.system import locks
 driver: Any = import_module("cuda.bindings.driver")
 """NVIDIA's bindings of the driver. They have no types."""
 
-__all__ = [
-    "Device",
-    "OutOfMemoryError",
-    "activate",
-    "check",
-    "described",
-    "driver",
-    "get_device",
-    "identity",
-    "in_turn",
-    "is_current",
-    "relaxed_capture",
-]
-
 in_turn = locks.lock()
 """Held while several launches that share a stream's scratch memory are enqueued: two threads may share the stream."""
 

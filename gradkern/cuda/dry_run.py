@@ -15,8 +15,6 @@ from typing import Any
 from gradkern.cuda.device import Device, described
 from gradkern.cuda.spec import KernelSpec
 
-__all__ = ["DryRunDevice", "UnloadedKernel", "dry_run"]
-
 
 @dataclass(frozen=True, slots=True)
 class DryRunDevice(Device):

@@ -12,8 +12,6 @@ from types import MappingProxyType
 
 from gradkern.cuda.dry_run import DryRunDevice
 
-__all__ = ["GPUS", "device_named"]
-
 _KB = 1024
 _TURING, _LARGE, _SMALL, _HOPPER = 64 * _KB, 163 * _KB, 99 * _KB, 227 * _KB
 

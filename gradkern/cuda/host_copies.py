@@ -11,8 +11,6 @@ from gradkern.call import Call, Plan, Provisional, Tensor
 from gradkern.cuda.device import activate, check, driver, get_device
 from gradkern.strides import c_strides
 
-__all__ = ["Staged", "wrap"]
-
 DEVICE = "cuda:0"
 ALIGNMENT = 16  # of every address that the driver allocates, at least
 

@@ -21,17 +21,6 @@ from gradkern.system import locks
 from gradkern.system.driver import ask
 from gradkern.system.own_thread import turn
 
-__all__ = [
-    "Kernel",
-    "KernelConfig",
-    "Launch",
-    "LaunchPlan",
-    "kernel_of",
-    "kernel_of_config",
-    "named",
-    "resident_clusters",
-]
-
 _lock = locks.reentrant_lock()
 _loaded: dict[tuple[str, Device], Kernel] = {}
 

@@ -8,8 +8,6 @@ from gradkern.cuda.device import Device, activate, check, driver, in_turn
 from gradkern.cuda.launch import Launch, LaunchPlan
 from gradkern.cuda.scratch import scratch
 
-__all__ = ["LaunchesPlan", "plan_of", "scratch_plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class LaunchesPlan:

@@ -13,8 +13,6 @@ from typing import Any
 
 from gradkern.errors import GradkernError
 
-__all__ = ["VARIABLE", "asked", "sm_margin"]
-
 VARIABLE = "GRADKERN_SM_MARGIN"
 _NCCL_BLOCKS = 24
 """Of NCCL's collectives, each on a multiprocessor of its own, by default and at most: for A100 and H100 joined by

@@ -9,8 +9,6 @@ from typing import Any
 from gradkern.cuda.device_code.columns import bits_of
 from gradkern.cuda.launch import Launch
 
-__all__ = ["Numbers", "NumbersPlan"]
-
 Numbers = Callable[[Mapping[str, Any]], Sequence[float]]
 """What an operator's arithmetic takes, of its attributes and of the numbers on the host, by name."""
 

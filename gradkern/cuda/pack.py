@@ -23,8 +23,6 @@ from gradkern.cuda.compile import Compiled
 from gradkern.system import cache_files
 from gradkern.system.json_text import loads
 
-__all__ = ["About", "Pack", "about_of", "build"]
-
 _MAGIC = b"gradkern pack 1\n"
 _START = struct.Struct("<16s32sII")  # magic, digest, bytes that say what the pack is, kernels
 _RECORD = struct.Struct("<32s32sQII")  # spec's digest, stored's digest, offset, bytes stored, bytes of the kernel

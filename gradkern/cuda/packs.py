@@ -24,20 +24,6 @@ from gradkern.system import cache_files, locks
 from gradkern.system.notice import warn
 from gradkern.version import __version__
 
-__all__ = [
-    "PACKAGED",
-    "Found",
-    "disable",
-    "find",
-    "found",
-    "installed_path",
-    "misfit",
-    "name_of",
-    "read",
-    "reset",
-    "serves",
-]
-
 PACKAGED = Path(__file__).parents[1] / "packs"
 """The folder of the wheel's packs: trusted like its code, whoever owns it."""
 _NAME = re.compile(r"(sm|compute)_(\d+)(\d)\.pack")

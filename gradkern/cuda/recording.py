@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["BUFFER", "COUNTER", "Place", "Recording"]
-
 COUNTER, BUFFER = "counter", "buffer"
 
 

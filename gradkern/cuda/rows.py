@@ -9,8 +9,6 @@ from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device, activate, check, driver, get_device
 from gradkern.strides import is_aligned, is_dense
 
-__all__ = ["EmptyPlan", "device_of", "require_flat", "row_stride", "size_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class EmptyPlan:

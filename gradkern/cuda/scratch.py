@@ -17,8 +17,6 @@ from gradkern.cuda.device import Device, activate, check, driver, relaxed_captur
 from gradkern.cuda.recording import Recording
 from gradkern.system import locks
 
-__all__ = ["LEGACY", "PER_THREAD", "scratch"]
-
 LEGACY, PER_THREAD = 1, 2  # special handles: 0 and 1 are the legacy default stream, never captured
 _COUNTER_BYTES = 256
 _LEAST_BYTES = 1 << 20

@@ -11,8 +11,6 @@ from typing import Any, cast
 from gradkern.cuda.compile import Compiled, compile_kernel
 from gradkern.system import sources
 
-__all__ = ["KernelSpec", "source_digest"]
-
 _COMPILING = "gradkern.cuda.compile"  # every kernel's machine code depends on its sources
 
 

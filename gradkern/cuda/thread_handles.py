@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from gradkern.cuda.device import relaxed_capture
 
-__all__ = ["ThreadHandles"]
-
 T = TypeVar("T")
 
 

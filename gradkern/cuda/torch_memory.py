@@ -13,8 +13,6 @@ import sys
 from gradkern.cuda.device import Device, OutOfMemoryError, check, driver
 from gradkern.cuda.scratch import LEGACY, PER_THREAD
 
-__all__ = ["LARGE", "borrow", "give_back"]
-
 LARGE = 32 << 20
 """Bytes of a workspace, at most, for the stream's scratch memory, free of cost for a call: the most that cuBLAS needs.
 """

@@ -17,8 +17,6 @@ from multiprocessing.connection import Connection
 
 from gradkern.cuda.compile import Compiled
 
-__all__ = ["HELLO", "main"]
-
 HELLO = "gradkern worker 2"
 _IDLE = 60.0  # seconds
 

@@ -28,8 +28,6 @@ from gradkern.cuda.worker import HELLO
 from gradkern.system import locks
 from gradkern.system.notice import warn
 
-__all__ = ["WorkerError", "available", "close_idle", "compiled", "cores"]
-
 _START = 60.0  # seconds until a worker sends its first message
 _PATIENCE = 180.0  # seconds for one kernel: they take one or two
 _KEPT = 20.0  # seconds without work, at most, for getting more: a worker ends by itself after three times as many

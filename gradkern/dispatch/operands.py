@@ -25,8 +25,6 @@ from gradkern.contract.request import Pairs, Views
 from gradkern.errors import DeviceError, OutputError
 from gradkern.strides import c_strides
 
-__all__ = ["Operands", "out_names", "read", "views_of"]
-
 _NONE: Pairs = frozenset()
 _ndarray = np.ndarray
 

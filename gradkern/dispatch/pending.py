@@ -8,8 +8,6 @@ from gradkern.call import Call
 from gradkern.dispatch.prepared import Prepared
 from gradkern.system.bounded import make_room
 
-__all__ = ["PendingSearches", "pending"]
-
 
 class PendingSearches:
     """At most `bound` plans. Beyond that the oldest are forgotten: they keep the kernels they have.

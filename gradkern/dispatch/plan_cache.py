@@ -24,8 +24,6 @@ from gradkern.dispatch.recogniser import Recogniser
 from gradkern.policy import DEFAULT, blocks, effective, of_this_thread
 from gradkern.system import locks
 
-__all__ = ["PlanCache", "Shortcuts", "Slot", "Statistics", "plan_cache", "shortcuts", "signature_of"]
-
 Entry = TypeVar("Entry")
 
 

@@ -43,8 +43,6 @@ from gradkern.system.own_thread import turn
 from gradkern.system.progress import bar
 from gradkern.system.providers import Provider, device_kind, unavailable
 
-__all__ = ["CompileJob", "compile_ahead", "compile_job", "dry_plan", "module_of", "plan", "plan_again", "search"]
-
 CompileJob = tuple[str, str, Callable[[], None]]
 """A provider, the device of a plan, and the function that makes the plan; a dry run compiles nothing of it."""
 

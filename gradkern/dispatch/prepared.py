@@ -17,9 +17,6 @@ from gradkern.errors import ArgumentError, GradkernError
 from gradkern.results import result_type
 from gradkern.system.display import table
 
-__all__ = ["Prepared"]
-
-
 _MOST_KINDS = 64
 _new = cast(Any, tuple).__new__
 _MOST_DISJOINT = 64

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Recogniser"]
-
 Guard = TypeVar("Guard")
 Entry = TypeVar("Entry")
 

@@ -8,12 +8,10 @@ from typing import Any
 from gradkern.arrays.kind import HOST
 from gradkern.call import Call, Tensor
 from gradkern.contract import registry
-from gradkern.contract.axes import shape_of
+from gradkern.contract.schema import shape_of
 from gradkern.dispatch.plan_cache import plan_cache
 from gradkern.policy import differences
 from gradkern.strides import c_strides
-
-__all__ = ["recorded", "usual"]
 
 _ALIGNMENT = 16  # of new arrays on a GPU, at least
 

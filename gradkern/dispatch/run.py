@@ -24,8 +24,6 @@ from gradkern.dispatch.plan_cache import plan_cache, shortcuts, signature_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.policy import Policy
 
-__all__ = ["dry_plan_for", "plan_for", "prepare", "run", "run_known"]
-
 
 def run(
     op: str,

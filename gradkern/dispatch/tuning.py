@@ -14,8 +14,6 @@ from gradkern.system.notice import warn
 from gradkern.system.own_thread import turn
 from gradkern.system.progress import bar
 
-__all__ = ["Tuning", "tune"]
-
 _one_at_a_time = locks.reentrant_lock()
 
 

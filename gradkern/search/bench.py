@@ -21,8 +21,6 @@ from gradkern.search.crosscheck import Difference, Outputs
 from gradkern.search.kernel_sizes import MEASURES, THREADS
 from gradkern.search.task import Task
 
-__all__ = ["Bench", "CudaBench", "ask_for_kernels"]
-
 Array = np.ndarray[Any, Any]
 
 POISON = 0xFF  # the byte of a NaN in every type

@@ -9,8 +9,6 @@ from typing import Any, Literal, Protocol
 from gradkern.call import Refusal
 from gradkern.policy import Policy
 
-__all__ = ["Candidate", "Limits", "Note", "ready"]
-
 Note = Literal["nondeterministic", "tf32", "reduced_precision", "compiles", "compiles_once"]
 
 

@@ -16,8 +16,6 @@ from typing import NamedTuple, Protocol
 
 from gradkern.search.candidate import Candidate
 
-__all__ = ["CHECKED", "CrossCheck", "Difference", "Outputs", "Rejection"]
-
 _ROUNDING = {"float64": 1e-13, "float32": 5e-6, "float16": 3e-4, "bfloat16": 2.2e-3}
 """The bound of ||result - exact|| / ||exact|| that gradkern guarantees for each type."""
 CHECKED = frozenset(_ROUNDING)

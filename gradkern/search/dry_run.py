@@ -16,8 +16,6 @@ from gradkern.search.candidate import Candidate, Note
 from gradkern.search.implementation import Implementation
 from gradkern.search.task import Task
 
-__all__ = ["Untried", "ask_for_candidates", "specs_of"]
-
 
 class Untried:
     """A placeholder for the candidate that a search would choose."""

@@ -10,8 +10,6 @@ from typing import Any
 from gradkern.search import store
 from gradkern.search.store import Measurement
 
-__all__ = ["GAIN", "expected", "forget", "learn", "recall", "worth_compiling"]
-
 _ENOUGH = 2  # searches whose findings about an origin are enough to apply to others
 _MOST_RECALLED = 100  # newest stored results that are read: about a millisecond each
 _TRIES, GAIN = 2, 0.98

@@ -28,8 +28,6 @@ from gradkern.cuda.device import Device
 from gradkern.search.candidate import Candidate
 from gradkern.system.importing import load
 
-__all__ = ["Config", "Implementation", "candidates_of"]
-
 Config = Mapping[str, Any]
 
 

@@ -1,6 +1,4 @@
 """What the search's kernels and their launches agree on. Nothing here imports Numba, nothing the driver."""
 
-__all__ = ["MEASURES", "THREADS"]
-
 THREADS = 256  # of a block
 MEASURES = 4  # numbers, float64, that every block of `compare` writes

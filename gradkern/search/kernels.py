@@ -16,8 +16,6 @@ from gradkern.cuda.device_code import intrinsics
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.search.kernel_sizes import MEASURES, THREADS
 
-__all__ = ["compare", "fill"]
-
 
 def fill(dtype: str) -> Callable[..., None]:
     """The kernel (address, count, seed): element i becomes a number in [-1, 1) that depends on i and the seed alone."""

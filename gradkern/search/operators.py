@@ -21,8 +21,6 @@ from gradkern.search.task import Task
 from gradkern.search.tuner import choose
 from gradkern.system.importing import load
 
-__all__ = ["plan"]
-
 _ALL = "all results"
 
 

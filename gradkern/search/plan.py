@@ -17,8 +17,6 @@ from gradkern.search.candidate import Candidate, Note
 from gradkern.search.store import SearchResult
 from gradkern.search.tuner import Choice
 
-__all__ = ["BoundCandidate", "Choices", "PlanCandidate", "SearchPlan", "WinnerPlan"]
-
 Choices = Mapping[str, Choice]
 """The chosen candidates, by their results."""
 Enqueue = Callable[[tuple[int, ...], tuple[int, ...], int, int], None]

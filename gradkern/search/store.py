@@ -22,21 +22,6 @@ from gradkern.system.json_text import loads
 from gradkern.system.notice import warn
 from gradkern.version import __version__
 
-__all__ = [
-    "Measurement",
-    "SearchResult",
-    "key_of",
-    "load",
-    "newest",
-    "parsed",
-    "path_of",
-    "read",
-    "read_bundle",
-    "save",
-    "write",
-    "write_bundle",
-]
-
 SCHEMA = 5
 """Raised with every change of the format, and to invalidate earlier results. It is part of the key: files of other
 schemas are ignored.

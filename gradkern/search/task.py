@@ -11,8 +11,6 @@ import numpy as np
 from gradkern.call import Tensor
 from gradkern.search.implementation import Implementation
 
-__all__ = ["Arrays", "Reference", "Task"]
-
 Arrays = tuple[np.ndarray[Any, Any], ...]
 Reference = Callable[[Arrays, Arrays], Arrays]
 

@@ -19,8 +19,6 @@ from gradkern.search.implementation import Implementation
 from gradkern.search.store import Measurement
 from gradkern.search.task import Task
 
-__all__ = ["Trials", "joined_reasons"]
-
 _SLOW, _DEAR, _HOPELESS = 5, 5e-4, 2
 """At this ratio of an origin's best time to the best of all, its other candidates come last; at so many seconds of a
 run they are skipped; and at this ratio a candidate is run only once.

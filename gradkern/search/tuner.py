@@ -30,8 +30,6 @@ from gradkern.system.notice import warn
 from gradkern.system.progress import progress
 from gradkern.version import __version__
 
-__all__ = ["Choice", "candidate_names", "choose", "conditions", "stored", "workspace_limit"]
-
 _SHARE_OF_DEVICE, _SHARE_OF_FREE = 1 / 8, 1 / 2
 _OTHERS_SEARCH = 60.0  # seconds to wait for another process with the same search
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["make_room"]
-
 
 def make_room(table: dict[Any, Any], most: int) -> None:
     """Let a table have fewer entries than `most`: the oldest go. Other threads may use it meanwhile."""

@@ -24,30 +24,6 @@ from typing import Any
 
 from gradkern.system.notice import warn
 
-__all__ = [
-    "FOLDERS",
-    "clear",
-    "entries",
-    "folder",
-    "keep_newest",
-    "locked",
-    "open_own",
-    "open_regular",
-    "path_of",
-    "read",
-    "read_own",
-    "remove",
-    "replace",
-    "root",
-    "seal",
-    "size",
-    "unseal",
-    "why_not_trusted",
-    "why_not_used",
-    "why_not_writable",
-    "write",
-]
-
 FOLDERS = {"cpu": ".kernel", "cuda": ".cubin", "packs": ".pack", "search": ".json"}
 """The subfolders and the suffix of the files in each: kernels by provider, packs of kernels that came ready, and what
 searches among candidates found.

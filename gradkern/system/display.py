@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["array_parts", "table"]
-
 _MOST_ROWS = 40
 
 

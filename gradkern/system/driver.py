@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Driver", "Gpu", "ask"]
-
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 _MEMORY_CLOCK, _BUS_WIDTH, _MAJOR, _MINOR = 36, 37, 75, 76  # of CUdevice_attribute
 

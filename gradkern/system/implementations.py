@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["add", "added", "remove"]
-
 _added: dict[tuple[str, str], dict[str, str]] = {}
 
 

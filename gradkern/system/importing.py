@@ -10,8 +10,6 @@ from types import ModuleType
 from gradkern.system import locks
 from gradkern.system.own_thread import in_import, in_own_thread, working
 
-__all__ = ["load"]
-
 _loaded: dict[str, ModuleType] = {}
 
 

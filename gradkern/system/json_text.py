@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterable
 from typing import Any, cast
 
-__all__ = ["loads"]
-
 _DEEPEST = 64  # levels: what gradkern writes has less than ten
 
 

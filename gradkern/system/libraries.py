@@ -12,8 +12,6 @@ from typing import Any
 
 from gradkern.system.packages import EXTRAS, damaged, installed, libraries, of_extra, pip
 
-__all__ = ["Fault", "cuda_major", "cudnn_fault", "cudnn_wheels", "find", "install_cudnn", "loaded"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:

@@ -19,8 +19,6 @@ from weakref import WeakSet
 
 from gradkern.errors import ProviderError
 
-__all__ = ["lock", "reentrant_lock", "renew_in_child", "require_whole", "wait_before_fork"]
-
 _PATIENCE = 30.0
 """Seconds that a fork waits: a kernel for the CPU is compiled in a few, a search on a GPU takes minutes."""
 

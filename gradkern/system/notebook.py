@@ -7,8 +7,6 @@ import sys
 from contextvars import copy_context
 from typing import Any
 
-__all__ = ["Output", "output"]
-
 
 class Output:
     """Shown when it is first written to. What cannot be shown ends no computation."""

@@ -16,8 +16,6 @@ from contextvars import ContextVar
 
 from gradkern.system import notebook
 
-__all__ = ["hide", "in_notebook", "notice", "on_terminal", "quiet", "warn"]
-
 _AFTER = 0.5  # seconds: what is faster needs no words
 
 

@@ -22,8 +22,6 @@ from typing import Any, TypeVar, cast
 
 from gradkern.system import locks
 
-__all__ = ["in_import", "in_own_thread", "is_own_thread", "turn", "without_collection", "working"]
-
 Result = TypeVar("Result")
 
 working: Any = locks.wait_before_fork(locks.reentrant_lock(), innermost=True)

@@ -10,18 +10,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-__all__ = [
-    "EXTRAS",
-    "Requirement",
-    "damaged",
-    "in_checkout",
-    "installed",
-    "libraries",
-    "of_extra",
-    "pip",
-    "requirements",
-]
-
 EXTRAS = {12: "cu12", 13: "cu13"}
 """The extra for each major version of CUDA."""
 _NAME = re.compile(r"[^\w.-].*")  # what follows a requirement's name

@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from gradkern.system.notice import hide, in_notebook, on_terminal, quiet
 
-__all__ = ["bar", "drawn", "progress"]
-
 Item = TypeVar("Item")
 
 

@@ -16,8 +16,6 @@ from gradkern.call import HOST
 from gradkern.system import driver
 from gradkern.system.own_thread import in_own_thread
 
-__all__ = ["PROVIDERS", "Provider", "device_kind", "missing", "unavailable"]
-
 
 def _nothing() -> None:
     return None

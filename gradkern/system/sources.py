@@ -13,8 +13,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["closure", "digest"]
-
 _ROOT = Path(__file__).parents[2]  # the folder that the package lies in
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["do_without"]
-
 
 def do_without(place: Any) -> None:
     """Let a class of Numba's (ir.Loc), the places in sources that its errors name, do without a working folder.

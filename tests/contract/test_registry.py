@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 import gradkern
 from gradkern.contract import checked, reading, registry
-from gradkern.contract.axes import shape_of
 from gradkern.contract.samples import inputs_of
+from gradkern.contract.schema import shape_of
 
 OPERATORS = gradkern.operators()
 

@@ -9,9 +9,8 @@ import pytest
 from helpers.calls import run_any
 
 import gradkern
-from gradkern.contract.axes import shape_of
 from gradkern.contract.samples import inputs_of
-from gradkern.contract.schema import Example
+from gradkern.contract.schema import Example, shape_of
 
 pytestmark = pytest.mark.thorough
 

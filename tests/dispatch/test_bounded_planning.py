@@ -11,7 +11,7 @@ from helpers.calls import OPERATORS, message
 
 from gradkern import ProviderError, ShapeError
 from gradkern.arrays.kind import dtype_of
-from gradkern.contract.axes import shape_of
+from gradkern.contract.schema import shape_of
 from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import plan_for
 

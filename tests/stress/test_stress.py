@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gradkern
-from gradkern.contract.axes import shape_of
+from gradkern.contract.schema import shape_of
 from gradkern.cpu import cache as cached
 from gradkern.system import cache_files
 

@@ -18,7 +18,7 @@ from helpers.calls import FakeProvider, prepare_any
 from helpers.checkout import ROOT
 
 import gradkern
-from gradkern.contract.axes import shape_of
+from gradkern.contract.schema import shape_of
 from gradkern.cuda import packs
 
 

@@ -15,9 +15,9 @@ from draws import KINDS, drawn
 from helpers.calls import FakeProvider, prepare_any
 
 import gradkern
-from gradkern.contract.axes import shape_of
 from gradkern.contract.consistency import example_mistakes
 from gradkern.contract.samples import in_order, inputs_of
+from gradkern.contract.schema import shape_of
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,8 +16,6 @@ from gradkern.cuda.front_end.folding import folded
 from gradkern.cuda.front_end.lowering import Lower, TargetContext, TypingContext
 from gradkern.system.own_thread import without_collection
 
-__all__ = ["DeviceFunction", "ptx_of"]
-
 _OLDEST = (7, 5)  # newer capabilities have the same IR
 _LIBRARIES = 8  # kernels whose IR is kept for another capability: those of one call, at most
 

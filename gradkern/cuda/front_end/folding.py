@@ -29,8 +29,6 @@ from typing import Any, cast
 
 import numpy as np
 
-__all__ = ["folded", "folded_source"]
-
 _operator: Any = operator  # whose functions have partial types
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: _operator.add,

@@ -14,8 +14,6 @@ from collections.abc import Collection, Sequence
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Lower", "TargetContext", "TypingContext"]
-
 types: Any = import_module("numba.cuda.types")  # Numba has no types
 analysis: Any = import_module("numba.cuda.core.analysis")
 ir: Any = import_module("numba.cuda.core.ir")
