@@ -17,6 +17,7 @@ import conv_tables
 import numpy as np
 import pytest
 import readme
+import result_tables
 from conv_layers import Layer
 from helpers.calls import run_any
 from helpers.checkout import ROOT
@@ -161,19 +162,17 @@ def test_a_quoted_error_is_what_the_call_raises(
     assert str(caught.value).startswith(quoted)
 
 
-def test_no_convolutions_are_in_the_readme_before_they_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_says_that_there_are_no_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "README.md"
     path.write_text("<!-- begin conv -->\nold\n<!-- end conv -->\n")
-    monkeypatch.setattr(conv_tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(result_tables, "RESULTS", tmp_path)
     for name, value in (("ROOT", tmp_path), ("PAGES", {"README.md": {"conv": readme.conv}})):
         monkeypatch.setattr(readme, name, value)
     monkeypatch.setattr(sys, "argv", ["readme.py", "--check"])
     assert readme.main() == 1
     monkeypatch.setattr(sys, "argv", ["readme.py"])
     assert readme.main() == 0
-    assert path.read_text() == "<!-- begin conv -->\n<!-- end conv -->\n"
+    assert path.read_text() == "<!-- begin conv -->\nNot measured for the present version.\n<!-- end conv -->\n"
 
 
 def test_a_part_that_a_page_does_not_have_is_an_error() -> None:
@@ -213,7 +212,7 @@ def test_the_summary_is_worked_out_from_the_rows(tmp_path: Path, monkeypatch: py
     ]
     for name, rows in (("h200", bench), ("conv", conv)):
         (tmp_path / f"{name}.json").write_text(json.dumps({"rows": rows}))
-    monkeypatch.setattr(readme, "RESULTS", tmp_path)
+    monkeypatch.setattr(result_tables, "RESULTS", tmp_path)
     lines = readme.summary().splitlines()[2:]
     assert lines[0] == "| layer norms | 3 | 0.80 (0.50) | 3.00 (2.00) | 3.00 (3.00) |"
     assert lines[-2:] == [
@@ -271,7 +270,7 @@ def test_the_convolutions_in_the_readme_are_what_the_benchmark_measured(
     assert conv_bench.main() == 0
     assert files[1].read_bytes().startswith(b"\x89PNG")
 
-    monkeypatch.setattr(conv_tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(result_tables, "RESULTS", tmp_path)
     text = conv_tables.conv()
     lines = [line for line in text.splitlines() if "bfloat16" in line and line.startswith("|")]
     assert lines == [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from markdown_table import table
-from result_tables import RESULTS, gpu_origin
+from result_tables import gpu_origin, measured
 
 __all__ = ["conv"]
 
@@ -17,29 +17,24 @@ Row = dict[str, Any]
 
 
 def conv() -> str:
-    """ConvGrad and PyTorch's convolutions, measured in one run; nothing before there was one."""
-    path = RESULTS / "conv.json"
-    if not path.exists():
+    """ConvGrad and PyTorch's convolutions, measured in one run."""
+    results = measured("conv.json")
+    rows = results["rows"]
+    if not rows:
         return ""
-    results = json.loads(path.read_text())
-    rows, machine = results["rows"], results["machine"]
+    machine = results["machine"]
     single = [row for row in rows if row["outputs"] in ("dX", "dW")]
-    searches = [row["plan_seconds"] for row in single]
     cudnn = machine["versions"]["cudnn"]
     versions = {**machine["versions"], "cuDNN": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"}
     packages = ", ".join(f"{name} {versions[name]}" for name in ("torch", "cuDNN", "gradkern"))
     command = "tools/conv_bench.py --json tools/results/conv.json --plot tools/results/conv.png"
     parts = (
         f"`ConvGrad` and PyTorch with `cudnn.benchmark`, cold L2. {_overall(rows)}",
-        "Sums over the different convolutions of a network, and in how many of them which candidate won: an engine of "
-        "cuDNN, by its number, for NCHW also one for channels-last arrays, on copies, products by cuBLAS (GEMM) or the "
-        "depthwise kernel:",
-        _networks(single),
+        *_networks(single),
         "PyTorch's time over gradkern's, in the geometric mean over all layers and (at the least). Arrays of 16 bits "
         "are channels-last, except in 1-D and where it says NCHW; dense is what is not depthwise:",
         _means(rows),
-        f"The plan of one gradient took {statistics.median(searches):.1f} s in the median and {max(searches):.1f} s at "
-        "most, with its search, and its kernels' compilation, where none was kept on disk.",
+        *(_searches(single) if single else ()),
         f"{gpu_origin(machine, packages)}; `{command}` measures it anew.",
         "![PyTorch's time over gradkern's for every layer, type and gradient](conv.png)",
     )
@@ -58,7 +53,15 @@ def _overall(rows: list[Row]) -> str:
     )
 
 
-def _networks(rows: list[Row]) -> str:
+def _searches(single: list[Row]) -> Iterator[str]:
+    seconds = [row["plan_seconds"] for row in single]
+    yield (
+        f"The plan of one gradient took {statistics.median(seconds):.1f} s in the median and {max(seconds):.1f} s at "
+        "most, with its search, and its kernels' compilation, where none was kept on disk."
+    )
+
+
+def _networks(rows: list[Row]) -> Iterator[str]:
     """In the two types that most train in; of ResNet-50, whose layers differ most, also each kernel by itself."""
     lines: list[list[str]] = []
     for network in dict.fromkeys(row["network"] for row in rows):
@@ -71,7 +74,13 @@ def _networks(rows: list[Row]) -> str:
             lines += map(_sums, groups)
     measured = ("torch µs", "gradkern µs", "torch / gradkern", "won")
     head = ("network", "kernels", "layers", "type", *(f"{name}: {each}" for name in ("dX", "dW") for each in measured))
-    return table(head, lines)
+    if lines:
+        yield (
+            "Sums over the different convolutions of a network, and in how many of them which candidate won: an engine "
+            "of cuDNN, by its number, for NCHW also one for channels-last arrays, on copies, products by cuBLAS (GEMM) "
+            "or the depthwise kernel:"
+        )
+        yield table(head, lines)
 
 
 def _sums(rows: list[Row]) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from bench_rows import Row
 from markdown_table import table
-from result_tables import RESULTS
+from result_tables import measured
 
 __all__ = ["SYMMETRIC", "distributed", "message_us", "printed", "simulated"]
 
@@ -49,18 +48,12 @@ def simulated(found: Mapping[str, Any], size: int) -> dict[str, float]:
 
 def distributed() -> str:
     """Synchronised batch norm, layer by layer and in ResNet-50's step, and models, for the results pages."""
-    found, models = (json.loads((RESULTS / file).read_text()) for file in ("distributed.json", _MODELS))
-    parts = [
-        _layers(found),
-        _resnet(found),
-        _origin(found, "distributed.json"),
-        _models(models),
-        _origin(models, _MODELS),
-    ]
+    parts: list[str] = []
+    for file in ("distributed.json", "distributed_models.json"):
+        found = measured(file)
+        made = [make(found) for part, make in _PAGE.items() if found.get(part)]
+        parts += [*made, _origin(found, file)] if made else []
     return "\n\n".join(parts)
-
-
-_MODELS = "distributed_models.json"
 
 
 def _origin(found: Found, file: str) -> str:
@@ -72,13 +65,7 @@ def _origin(found: Found, file: str) -> str:
 
 def printed(found: Found) -> str:
     """Every part that was measured."""
-    makers = {
-        "layers": _layers,
-        "messages": _messages,
-        "ResNet-50": _resnet,
-        "models": _models,
-        "overlap": _overlap,
-    }
+    makers = {**_PAGE, "messages": _messages, "overlap": _overlap}
     return "\n\n".join(make(found) for part, make in makers.items() if part in found)
 
 
@@ -112,11 +99,11 @@ def _resnet(found: Found) -> str:
     """Also among more processes than there were, where messages were measured."""
     names = list(found["ResNet-50"])
     rows = [[str(found["size"]), *(f"{us / 1e3:.2f}" for us in found["ResNet-50"].values())]]
-    for size in (8, 64) if "messages" in found else ():
+    for size in (8, 64) if found.get("messages") else ():
         us = simulated(found, size)
         rows.append([f"{size}, simulated", *(f"{us[name] / 1e3:.2f}" if name in us else "" for name in names)])
     steps = table(["processes", *(f"{name}, ms" for name in names)], rows)
-    return f"{steps}\n\n{ASSUMED}" if "messages" in found else steps
+    return f"{steps}\n\n{ASSUMED}" if found.get("messages") else steps
 
 
 def _models(found: Found) -> str:
@@ -131,6 +118,9 @@ def _models(found: Found) -> str:
 def _overlap(found: Found) -> str:
     rows = [[name, *(f"{us / 1e3:.2f}" for us in each.values())] for name, each in found["overlap"].items()]
     return table(["ResNet-50 by", *(f"{name}, ms" for name in found["overlap"]["eager"])], rows)
+
+
+_PAGE = {"layers": _layers, "ResNet-50": _resnet, "models": _models}
 
 
 def price(us: Mapping[str, float], name: str) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import re
 import statistics
 import sys
@@ -27,7 +26,7 @@ from conv_tables import conv
 from distributed_tables import distributed
 from markdown_table import table
 from ort_operators import onnx_operators
-from result_tables import RESULTS, cold, cpu, digits, forward, gains, h100, h200, others, overrides, train
+from result_tables import cold, cpu, digits, forward, gains, h100, h200, measured, others, overrides, train
 from sweep_tables import sweep
 
 import gradkern
@@ -54,15 +53,17 @@ def main() -> int:
 
 
 def filled(page: str, text: str, parts: Mapping[str, Callable[[], str]]) -> str:
-    """The text of a page with each of these parts made anew."""
+    """The text of a page with each of these parts made anew; a part that is empty says why."""
     for name, make in parts.items():
         pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
         if not pattern.search(text):
             sys.exit(f"{page} has no part <!-- begin {name} -->")
-        made = make()
-        lines = f"{made}\n".replace("\\", r"\\") if made else ""
+        lines = f"{make() or NOT_MEASURED}\n".replace("\\", r"\\")
         text = pattern.sub(rf"\g<1>{lines}\g<2>", text)
     return text
+
+
+NOT_MEASURED = "Not measured for the present version."
 
 
 def families() -> str:
@@ -130,8 +131,7 @@ def stress() -> str:
 
 def summary() -> str:
     """One row for each kind of gradient: the median and the least over all that was measured on a GPU."""
-    bench = json.loads((RESULTS / "h200.json").read_text())["rows"]
-    layers = json.loads((RESULTS / "conv.json").read_text())["rows"]
+    bench, layers = (measured(file)["rows"] for file in ("h200.json", "conv.json"))
     single = [row for row in layers if row["outputs"] in ("dX", "dW")]
     depthwise = [row for row in single if row["layer"].endswith("depthwise")]
     kinds = {
@@ -143,11 +143,11 @@ def summary() -> str:
         "convolution, depthwise": depthwise,
     }
     rows: list[list[str]] = []
-    for kind, each in kinds.items():
+    for kind, each in ((kind, each) for kind, each in kinds.items() if each):
         shares = [row["share_of_limit"] for row in each if "share_of_limit" in row]
         peers = ([_over_gradkern(row, peer) for row in each] for peer in ("torch", "compile"))
         rows.append([kind, str(len(each)), *map(_middle, (shares, *([r for r in ratios if r] for ratios in peers)))])
-    return table(("gradient", "measured", "share of the limit", "PyTorch", "torch.compile"), rows)
+    return table(("gradient", "measured", "share of the limit", "PyTorch", "torch.compile"), rows) if rows else ""
 
 
 def _over_gradkern(row: Row, peer: str) -> float | None:

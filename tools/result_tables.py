@@ -25,6 +25,7 @@ __all__ = [
     "gpu_origin",
     "h100",
     "h200",
+    "measured",
     "others",
     "overrides",
     "train",
@@ -34,9 +35,17 @@ RESULTS = Path(__file__).resolve().parent / "results"
 PEERS = ("torch", "cudnn", "compile", "liger")  # of the benchmark on a GPU
 
 
+def measured(file: str) -> Row:
+    """A file of results; without rows where there is none. Tables of no rows are empty texts."""
+    path = RESULTS / file
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
+
+
 def digits() -> str:
     """What the demo reached, and where its time went."""
-    run = json.loads((RESULTS / "digits.json").read_text())
+    run = measured("digits.json")
+    if not run.get("operators"):
+        return ""
     rows = [
         [f"`{each['operator']}`", str(each["calls"]), f"{each['total_ms'] / 1e3:.2f}", f"{each['mean_us']:.0f}"]
         for each in run["operators"]
@@ -48,7 +57,9 @@ def digits() -> str:
 
 def cpu() -> str:
     """Times of the CPU provider and PyTorch's CPU kernels, measured in one run."""
-    results = json.loads((RESULTS / "cpu.json").read_text())
+    results = measured("cpu.json")
+    if not results["rows"]:
+        return ""
     rows: list[list[str]] = []
     for row in results["rows"]:
         torch = row["peers"].get("torch")
@@ -64,12 +75,12 @@ def cpu() -> str:
 
 
 def cold() -> str:
-    """Seconds of the first step in fresh processes; nothing before it was measured."""
-    path = RESULTS / "cold.json"
-    if not path.exists():
+    """Seconds of the first step in fresh processes."""
+    results = measured("cold.json")
+    rows = [row for row in results["rows"] if "failed" not in row]
+    if not rows:
         return ""
-    results = json.loads(path.read_text())
-    rows, machine = [row for row in results["rows"] if "failed" not in row], results["machine"]
+    machine = results["machine"]
     cells: list[list[str]] = []
     for work in dict.fromkeys(row["work"] for row in rows):
         by_process = {row["process"]: row for row in rows if row["work"] == work}
@@ -95,7 +106,8 @@ def cold() -> str:
         "PyTorch",
         "slowest call, empty cache",
     )
-    return f"{table(head, cells)}\n\nLoading takes at most: {loaded}.\n\n{where}."
+    loading = [f"Loading takes at most: {loaded}."] if loaded else []
+    return "\n\n".join((table(head, cells), *loading, f"{where}."))
 
 
 COLD = (
@@ -112,23 +124,18 @@ LOADS = {"framework": "PyTorch and its context", "import": "gradkern", "librarie
 
 def gains() -> str:
     """What gradkern gains in the training steps of whole models, for the README."""
-    rows = _training()
+    rows = measured("train.json")["rows"]
     return "\n\n".join((train_tables.gains(rows), _train_origin(rows))) if rows else ""
 
 
 def train() -> str:
     """The same steps with every cell, and their kernels by kind."""
-    rows = _training()
+    rows = measured("train.json")["rows"]
     if not rows:
         return ""
     every = f"<details><summary>Every cell</summary>\n\n{train_tables.steps(rows)}\n\n</details>"
     parts = (train_tables.gains(rows), train_tables.loss_calls(rows), train_tables.kinds(rows), every)
-    return "\n\n".join((*parts, _train_origin(rows)))
-
-
-def _training() -> list[Row]:
-    path = RESULTS / "train.json"
-    return json.loads(path.read_text())["rows"] if path.exists() else []
+    return "\n\n".join((*filter(None, parts), _train_origin(rows)))
 
 
 def _train_origin(rows: Sequence[Row]) -> str:
@@ -149,7 +156,9 @@ TRAINING = ("torch", "triton", "torchvision", "timm", "transformers", "diffusers
 
 def overrides() -> str:
     """What a call through enable() costs the host."""
-    results = json.loads((RESULTS / "overrides.json").read_text())
+    results = measured("overrides.json")
+    if not results["rows"]:
+        return ""
     machine = results["machine"]
     packages = f"torch {machine['packages']['torch']}, {machine['processor']}, Python {machine['python']}"
     return f"{shown(results['rows'])}\n\n{gpu_origin(machine, packages)}."
@@ -177,8 +186,10 @@ def others() -> str:
 
 def _on_gpu(file: str) -> str:
     """GB/s of the CUDA kernels, the limit and the peers, measured together."""
-    results = json.loads((RESULTS / file).read_text())
+    results = measured(file)
     rows = results["rows"]
+    if not rows:
+        return ""
     peers = [peer for peer in PEERS if any(peer in row["peers"] for row in rows)]
     machine = results["machine"]
     names = ("torch", "triton", "liger-kernel", "numba-cuda")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import result_tables
 from bench_rows import Row
 from markdown_table import table
-from result_tables import RESULTS, gpu_origin
+from result_tables import gpu_origin, measured
 
 __all__ = ["HEAD", "lines", "sweep", "worst"]
 
@@ -18,8 +18,9 @@ HEAD = ("kind", "MB", "L2", "seed", "draws", "of the floor", *(f"{peer} / gradke
 
 
 def sweep() -> str:
-    """The tables for the results pages, of every GPU that a sweep ran on; nothing before there was one."""
-    return "\n\n".join(_of_a_gpu(json.loads(path.read_text())) for path in sorted(RESULTS.glob("sweep*.json")))
+    """The tables for the results pages, of every GPU that a sweep ran on."""
+    every = (measured(path.name) for path in sorted(result_tables.RESULTS.glob("sweep*.json")))
+    return "\n\n".join(_of_a_gpu(each) for each in every if lines(each["rows"]))
 
 
 def _of_a_gpu(results: dict[str, Any]) -> str:

@@ -38,23 +38,23 @@ def gains(rows: Sequence[Row]) -> str:
             line.append(_number(_ms(row, column), 1))
             line += [_number(ratio(row, column), 3)] if column in ratios else []
     means = []
-    for column in ratios:
+    for column, where in zip(ratios, ("", "in a graph "), strict=True):
         found = [each for each in (ratio(row, column) for row in rows) if each]
-        means.append(f"{geometric_mean(found):.3f} of {len(found)}" if found else "")
-    return f"{table(head, lines)}\n\nGeometric means: {means[0]} rows" + (
-        f", in a graph {means[1]}." if means[1] else "."
-    )
+        means += [f"{where}{geometric_mean(found):.3f} of {len(found)} rows"] if found else []
+    return "\n\n".join([table(head, lines), *([f"Geometric means: {', '.join(means)}."] if means else [])])
 
 
 def loss_calls(rows: Sequence[Row]) -> str:
-    """Language models by a compiled function of the loss alone, beside the compiled model, whose logits are outputs."""
+    """Language models by a compiled function of the loss alone, beside the compiled model, whose logits are outputs.
+    Empty where none was measured.
+    """
     columns = ("compile", "gradkern", "compile loss", "gradkern loss")
     lines = [
         [_name(row), _gpu(row), *(_number(_ms(row, each), 1) for each in columns), _number(ratio(row, columns[3]), 3)]
         for row in rows
         if _ms(row, "compile loss")
     ]
-    return table(["model (batch)", "GPU", *columns, "compile loss / gradkern loss"], lines)
+    return table(["model (batch)", "GPU", *columns, "compile loss / gradkern loss"], lines) if lines else ""
 
 
 def steps(rows: Sequence[Row]) -> str:
@@ -76,14 +76,14 @@ def steps(rows: Sequence[Row]) -> str:
 
 
 def kinds(rows: Sequence[Row], columns: Sequence[str] = ("eager", "compile", "gradkern")) -> str:
-    """The milliseconds of a step's kernels by kind."""
+    """The milliseconds of a step's kernels by kind; empty where none were counted."""
     lines = [
         [_name(row), column, _number(each["kernels_ms"], 2), *(_number(each["kinds"].get(kind), 2) for kind in KINDS)]
         for row in rows
         for column, each in row.get("columns", {}).items()
         if column in columns and "kinds" in each
     ]
-    return table(["model (batch)", "column", "kernels", *KINDS], lines)
+    return table(["model (batch)", "column", "kernels", *KINDS], lines) if lines else ""
 
 
 def _ms(row: Row, column: str) -> float | None:

@@ -11,13 +11,6 @@ import bench_plot
 import conv_plot
 import numpy as np
 import pytest
-from helpers.checkout import ROOT
-
-RESULTS = ROOT / "tools" / "results"
-
-
-def rows(name: str) -> list[dict[str, Any]]:
-    return json.loads((RESULTS / name).read_text(encoding="utf-8"))["rows"]
 
 
 def measured(columns: int, microseconds: float, **peers: float) -> dict[str, Any]:
@@ -44,14 +37,20 @@ def test_a_share_is_the_rate_over_that_of_the_limit() -> None:
     assert bench_plot._share(row, "torch") == pytest.approx(row["share_of_limit"] / 2, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["h200.json", "cpu.json"])
-def test_a_file_of_results_is_drawn_anew(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    picture, operator = tmp_path / "new.png", rows(name)[0]["operator"]
-    monkeypatch.setattr(sys, "argv", ["bench_plot.py", str(RESULTS / name), str(picture), operator])
+@pytest.mark.parametrize("device", ["gpu", "cpu"])
+def test_a_file_of_results_is_drawn_anew(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [measured(columns, 50.0, torch=90.0) for columns in (768, 1024)]
+    rows = [{key: each for key, each in row.items() if device == "gpu" or key != "limit"} for row in rows]
+    file, picture = tmp_path / "results.json", tmp_path / "new.png"
+    file.write_text(json.dumps({"rows": [*rows, {**rows[0], "operator": "LayerNormalization"}]}))
+    monkeypatch.setattr(sys, "argv", ["bench_plot.py", str(file), str(picture), "LayerNormalizationGrad"])
     assert bench_plot.main() == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_convolution_measured_is_a_point() -> None:
-    points = rows("conv.json")
-    assert conv_plot.drawn(points, "svg").count(b"<use ") >= len(points)
+    row = {"network": "ResNet-50", "layer": "64x56x56 -> 64, 3x3", "setting": "tf32", "outputs": "dX"}
+    ratios = [0.75 + n / 8 for n in range(20)]
+    points = [{**row, "torch_over_gradkern": each} for each in ratios]
+    points += [{**each, "layer": "96x56x56 -> 96, 7x7 depthwise", "setting": "bfloat16"} for each in points]
+    assert conv_plot.drawn(points, "svg").count(b"<use ") - conv_plot.drawn(points[:1], "svg").count(b"<use ") >= 38

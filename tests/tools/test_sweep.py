@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import result_tables
 import sweep
 import sweep_tables
 from draws import KINDS, drawn
@@ -104,7 +105,7 @@ def rows() -> list[dict]:
 
 
 def test_a_summary_has_medians_and_least_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(result_tables, "RESULTS", tmp_path)
     assert sweep_tables.sweep() == ""
     machine = {"gpu": "a GPU", "driver": "580.1", "cuda": "13.0", "date": "2026-11-22", "packages": {"torch": "2.11.0"}}
     (tmp_path / "sweep.json").write_text(json.dumps({"machine": machine, "rows": rows()}))
