@@ -14,6 +14,7 @@ many zeros as the largest distance, so no tap reaches from one into the next.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 from math import ceil, prod
 from typing import Any
@@ -31,7 +32,7 @@ from gradkern.ops.conv.cpu.exact import sum_products
 from gradkern.ops.conv.cpu.lines import contiguous, spacing_of
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["TASKS", "DirectForward", "DirectLaunch", "Flat"]
+__all__ = ["TASKS", "Direct", "Flat"]
 
 BLOCK = 2048  # positions: three buffers of float32 fill three quarters of a 32 KiB L1 cache
 _WHOLE = (
@@ -47,6 +48,7 @@ def direct(
     dY: Any,
     X: Any,
     W: Any,
+    B: Any,
     dX: Any,
     shares: Any,
     padded: Any,
@@ -64,6 +66,7 @@ def direct(
     filters, channels = W.shape[0] // (X.shape[1] // W.shape[1]), W.shape[1]
     total = padded[0] * padded[1] * padded[2]
     halo = distances[-1]
+    before = 0 if together else halo  # positions of dY before a block that taps reach
     step = spacing_of(W)[4]
     x, result, spread = zeros(X, block), zeros(X, block), zeros(X, block + halo)
     weights = zeros(X, len(distances))
@@ -74,19 +77,16 @@ def direct(
         shares[share, group * filters : (group + 1) * filters, c] = 0
         first, last = X.shape[0] * share // shares.shape[0], X.shape[0] * (share + 1) // shares.shape[0]
         for image in range(first, last, max(together, 1)):
-            images = min(together, last - image)
+            images = max(1, min(together, last - image))
             for start in range(0, total, block):
-                count = images * total if together else min(block, total - start)
-                if together:
-                    _lay(X, (image, images, channel), x, total, padded, (1, 1, 1), begins)
-                else:
-                    _fill(X[image, channel], x, start, count, padded, (1, 1, 1), begins)
-                result[:count] = 0
+                size = min(block, total - start)  # positions of each image
+                count = images * size
+                if shares.size:
+                    _lay(X, (image, images, channel), x, start, size, together, padded, (1, 1, 1), begins)
+                result[:count] = B[channel] if B.size else real(X, 0)
                 for m in range(group * filters, (group + 1) * filters):
-                    if together:
-                        _lay(dY, (image, images, m), spread[halo:], total, padded, strides, (0, 0, 0))
-                    else:
-                        _fill(dY[image, m], spread, start - halo, count + halo, padded, strides, (0, 0, 0))
+                    where, at, seen = (image, images, m), start - before, size + before
+                    _lay(dY, where, spread[halo - before :], at, seen, together, padded, strides, (0, 0, 0))
                     for tap in range(len(distances)):
                         weights[tap] = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
                     if dX.size:
@@ -94,10 +94,7 @@ def direct(
                     if shares.size:
                         _add_dots(spread, halo - distances, x, shares[share, m, c], count)
                 if dX.size:
-                    if together:
-                        _bring_all_home(result, dX, (image, images, channel), total, padded, (1, 1, 1), begins)
-                    else:
-                        _bring_home(result, dX[image, channel], start, count, padded, (1, 1, 1), begins)
+                    _bring_home(result, dX, (image, images, channel), start, size, together, padded, (1, 1, 1), begins)
         task = take(queue)
 
 
@@ -121,6 +118,7 @@ def direct_forward(
     channels, filters = W.shape[1], W.shape[0] // max(X.shape[1] // max(W.shape[1], 1), 1)
     total = padded[0] * padded[1] * padded[2]
     halo = distances[-1]
+    behind = 0 if together else halo  # positions of X behind a block that taps reach
     step = spacing_of(W)[4]
     x, result, weights = zeros(X, block + halo), zeros(X, block), zeros(X, len(distances))
     task = take(queue)
@@ -128,23 +126,18 @@ def direct_forward(
         share, m = divmod(task, W.shape[0])
         first, last = X.shape[0] * share // shares, X.shape[0] * (share + 1) // shares
         for image in range(first, last, max(together, 1)):
-            images = min(together, last - image)
+            images = max(1, min(together, last - image))
             for start in range(0, total, block):
-                count = images * total if together else min(block, total - start)
+                size = min(block, total - start)
+                count = images * size
                 result[:count] = B[m] if B.size else real(X, 0)
                 for c in range(channels):
                     channel = m // filters * channels + c
-                    if together:
-                        _lay(X, (image, images, channel), x, total, padded, (1, 1, 1), begins)
-                    else:
-                        _fill(X[image, channel], x, start, count + halo, padded, (1, 1, 1), begins)
+                    _lay(X, (image, images, channel), x, start, size + behind, together, padded, (1, 1, 1), begins)
                     for tap in range(len(distances)):
                         weights[tap] = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
                     _add_taps(x, distances, weights, result, count)
-                if together:
-                    _bring_all_home(result, Y, (image, images, m), total, padded, strides, (0, 0, 0))
-                else:
-                    _bring_home(result, Y[image, m], start, count, padded, strides, (0, 0, 0))
+                _bring_home(result, Y, (image, images, m), start, size, together, padded, strides, (0, 0, 0))
         task = take(queue)
 
 
@@ -232,16 +225,30 @@ def _meet(low: int, high: int, stride: int, size: int) -> tuple[int, int]:
 
 
 @njit(**INLINE)
-def _fill(plane: Any, target: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
-    """target[p - start] = plane[i], where i is at i*strides + begins; zero between and around."""
-    target[:count] = 0
-    _move(plane, target, start, count, padded, strides, begins, None)
+def _lay(
+    source: Any, images: Any, target: Any, start: int, size: int, together: int, padded: Any, strides: Any, begins: Any
+) -> None:
+    """target[n * size + p - start] = source[n, i], where i is at p = i*strides + begins; zero between and around, as it
+    stays under whole planes.
+
+    images: (first, how many, channel), of each of them the `size` positions from `start` on; several have whole planes
+    """
+    if together:
+        _move_all(source, images, target, size, padded, strides, begins, None)
+    else:
+        target[:size] = 0
+        _move(source[images[0], images[2]], target, start, size, padded, strides, begins, None)
 
 
 @njit(**INLINE)
-def _bring_home(result: Any, plane: Any, start: int, count: int, padded: Any, strides: Any, begins: Any) -> None:
-    """plane[i] = result[p - start], where i is at i*strides + begins."""
-    _move(plane, result, start, count, padded, strides, begins, True)
+def _bring_home(
+    result: Any, target: Any, images: Any, start: int, size: int, together: int, padded: Any, strides: Any, begins: Any
+) -> None:
+    """target[n, i] = result[n * size + p - start], where i is at p = i*strides + begins."""
+    if together:
+        _move_all(target, images, result, size, padded, strides, begins, True)
+    else:
+        _move(target[images[0], images[2]], result, start, size, padded, strides, begins, True)
 
 
 @njit(**INLINE)
@@ -264,21 +271,6 @@ def _move(plane: Any, flat: Any, start: int, count: int, padded: Any, strides: A
                 _move_line(memory, 0, 1, flat, base, 1, begin, end, home)
             else:
                 _move_line(memory, 0, step, flat, base, strides[2], begin, end, home)
-
-
-@njit(**INLINE)
-def _lay(source: Any, images: Any, target: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
-    """target[n * total + p] = source[n, i], where i is at i*strides + begins; other elements stay.
-
-    images: (first, how many, channel)
-    """
-    _move_all(source, images, target, total, padded, strides, begins, None)
-
-
-@njit(**INLINE)
-def _bring_all_home(result: Any, target: Any, images: Any, total: int, padded: Any, strides: Any, begins: Any) -> None:
-    """target[n, i] = result[n * total + p], where i is at i*strides + begins."""
-    _move_all(target, images, result, total, padded, strides, begins, True)
 
 
 @njit(**INLINE)
@@ -347,71 +339,53 @@ class Flat:
             self.block = self.together * total
 
 
-class _Direct:
-    """A kernel and the arguments behind its arrays: how planes are laid flat."""
+class Direct:
+    """Computes Y in one pass over X, or the wanted ones of dX and dW in one pass over dY and X."""
 
-    def __init__(
-        self, kernel: Any, arrays: list[Any], call: Call, geometry: Geometry, buffers: int, scratch: int, limit: int
-    ) -> None:
-        item = arithmetic(call.inputs["X"].dtype).itemsize
+    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
+        dtype, self._geometry, self._forward = call.inputs["W"].dtype, geometry, "Y" in call.outputs
+        filters, channels = geometry.group * geometry.filters, geometry.group * geometry.channels
+        shares = max(1, min(geometry.images, ceil(TASKS / max(filters if self._forward else channels, 1))))
+        self._tasks = shares * (filters if self._forward else channels)
+        if self._forward and not prod(geometry.out) * geometry.images:
+            self._tasks = 0
+        self._shares = shares, filters if "dW" in call.outputs else 0, geometry.channels, geometry.taps
+        self._no_dX = np.empty((0,) * 5, kernel_dtype(dtype))
+        # buffers of a block's positions; the arguments that are arrays; and behind these how planes are laid flat
+        buffers, nbytes = (2, 0) if self._forward else (3, prod(self._shares) * 8)
         for whole in (_WHOLE, 2 * BLOCK):  # parts take less memory
             flat = Flat(geometry, whole)
-            self.scratch = scratch + threads.threads() * (buffers * flat.block + flat.halo) * item
+            block = threads.threads() * (buffers * flat.block + flat.halo) * arithmetic(dtype).itemsize
+            self.scratch = nbytes + block
             if self.scratch <= limit:
                 break
         else:
             raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
         sizes = flat.padded, geometry.strides, geometry.pads_begin
         self._flat = (*sizes, flat.taps, flat.distances, flat.block, flat.together)
+        seen, bias = numba.from_dtype(kernel_dtype(dtype)), numba.from_dtype(arithmetic(dtype))
+        source, target = types.Array(seen, 5, "A", readonly=True), types.Array(seen, 5, "A")
+        bias = types.Array(bias, 1, "C", readonly=True)
         table, vector = types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C")
-        triple, integer = types.UniTuple(types.int64, 3), types.int64
-        self._kernel = kernel(threads.QUEUE, *arrays, *[triple] * 3, table, vector, integer, integer)
+        more = [*[types.UniTuple(types.int64, 3)] * 3, table, vector, types.int64, types.int64]
+        if self._forward:
+            self._kernel = direct_forward(threads.QUEUE, source, source, bias, target, types.int64, *more)
+        else:
+            shares_type = types.Array(types.float64, 4, "C")
+            self._kernel = direct(threads.QUEUE, source, source, source, bias, target, shares_type, *more)
 
-
-class DirectForward(_Direct):
-    """Computes Y in one pass over X."""
-
-    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        filters = geometry.group * geometry.filters
-        self._shares = max(1, min(geometry.images, ceil(TASKS / max(filters, 1))))
-        self._tasks = self._shares * filters if prod(geometry.out) * geometry.images else 0
-        source, target = _arrays(call)
-        bias = types.Array(numba.from_dtype(arithmetic(call.inputs["X"].dtype)), 1, "C", readonly=True)
-        super().__init__(direct_forward, [source, source, bias, target, types.int64], call, geometry, 2, 0, limit)
-
-    def __call__(self, X: np.ndarray, W: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
-        threads.run(self._kernel, self._tasks, X.nbytes + Y.nbytes, X, W, B, Y, self._shares, *self._flat)
-
-
-class DirectLaunch(_Direct):
-    """Computes the wanted ones of dX and dW in one pass over dY and X."""
-
-    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        self._sizes = geometry
-        images = min(geometry.images, ceil(TASKS / max(geometry.group * geometry.channels, 1)))
-        filters = geometry.group * geometry.filters if "dW" in call.outputs else 0
-        self._shares = (max(images, 1), filters, geometry.channels, geometry.taps)
-        self._tasks = self._shares[0] * geometry.group * geometry.channels
-        self._no_dX = np.empty((0,) * 5, kernel_dtype(call.inputs["X"].dtype))
-        source, target = _arrays(call)
-        arrays = [source, source, source, target, types.Array(types.float64, 4, "C")]
-        super().__init__(direct, arrays, call, geometry, 3, prod(self._shares) * 8, limit)
-
-    def __call__(
-        self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
-    ) -> None:
-        shares = np.empty(self._shares)
-        target = self._no_dX if dX is None else dX
-        threads.run(self._kernel, self._tasks, dY.nbytes + 2 * X.nbytes, dY, X, W, target, shares, *self._flat)
-        if dW is None:
+    def __call__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        W, B = arrays["W"], arrays["B"]
+        if self._forward:
+            X, Y = arrays["X"], arrays["Y"]
+            threads.run(self._kernel, self._tasks, X.nbytes + Y.nbytes, X, W, B, Y, self._shares[0], *self._flat)
+            return
+        dY, dX, shares = arrays["dY"], arrays.get("dX", self._no_dX), np.empty(self._shares)
+        data = arrays.get("X", dX)  # of dX alone only its shape counts
+        threads.run(self._kernel, self._tasks, dY.nbytes + 2 * data.nbytes, dY, data, W, B, dX, shares, *self._flat)
+        if "dW" not in arrays:
             return
         total = shares.sum(0)
         if not np.isfinite(total).all():  # a zero of the spread may have met an infinity of X
-            sum_products(self._sizes, dY, X, total)
-        dW[...] = total.reshape(dW.shape)
-
-
-def _arrays(call: Call) -> tuple[Any, Any]:
-    """The types of the arrays that a kernel reads, and of those that it writes."""
-    seen = numba.from_dtype(kernel_dtype(call.inputs["X"].dtype))
-    return types.Array(seen, 5, "A", readonly=True), types.Array(seen, 5, "A")
+            sum_products(self._geometry, dY, data, total)
+        arrays["dW"][...] = total.reshape(arrays["dW"].shape)

@@ -10,6 +10,7 @@ scratch does not grow with the problem.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numba
@@ -23,10 +24,10 @@ from gradkern.ops.conv.cpu.exact import sum_products
 from gradkern.ops.conv.cpu.implicit_kernels import DOT_BLOCKS, PANELS_PER_TASK, dot, pack_panels, product
 from gradkern.ops.conv.cpu.microkernel import DOT_FILTERS, DOT_ROWS, PANEL, lanes, positions_of_block
 from gradkern.ops.conv.cpu.padded import Padded, fill
-from gradkern.ops.conv.geometry import Axes, Geometry, Table, Window
+from gradkern.ops.conv.geometry import Geometry, Table, Window
 from gradkern.strides import is_dense
 
-__all__ = ["ImplicitForward", "ImplicitLaunch"]
+__all__ = ["ImplicitGemm"]
 
 SLICE_BYTES = 4 << 20  # of a slice's rows
 BLOCKS_PER_TILE = 10  # of positions
@@ -84,11 +85,10 @@ class _Product:
     """W, packed as panels, times the columns of a tensor; each element of the target is written once."""
 
     def __init__(
-        self, call: Call, geometry: Geometry, window: Window, sizes: Axes, taps: Table, firsts: Table,
-        of_data: bool, limit: int,
-    ) -> None:  # fmt: skip
-        dtype = call.inputs["X"].dtype
+        self, dtype: np.dtype, geometry: Geometry, window: Window, taps: Table, firsts: Table, of_data: bool, limit: int
+    ) -> None:
         self._dtype, self._of_data, self._taps, self._firsts = arithmetic(dtype), of_data, taps, firsts
+        self._steps, sizes = (geometry.strides, geometry.out) if of_data else ((1, 1, 1), geometry.spatial)
         rows, self._channels = geometry.channels, geometry.filters
         if of_data:
             rows, self._channels = self._channels, rows
@@ -115,7 +115,7 @@ class _Product:
             _TRIPLE, _TRIPLE, _TRIPLE, _TABLE, i, types.Array(seen, 5, "A"),
         )  # fmt: skip
 
-    def __call__(self, source: np.ndarray, W: np.ndarray, bias: np.ndarray, target: np.ndarray, steps: Axes) -> None:
+    def __call__(self, source: np.ndarray, W: np.ndarray, bias: np.ndarray, target: np.ndarray) -> None:
         rows, seen = self._rows, self._rows.padded
         panels = np.empty(self._panels, self._dtype)
         what = W, self._channels, self._of_data, self._taps, panels
@@ -128,46 +128,33 @@ class _Product:
                 count = min(rows.length, rows.starts.stop - start)
                 filled = rows.fill(source, group, groups, start, memory)
                 tasks = groups * -(-count // self._tile) * parts
-                where = start, count, self._tile, self._block, seen.grid, seen.pitches, steps, self._firsts
+                where = start, count, self._tile, self._block, seen.grid, seen.pitches, self._steps, self._firsts
                 what = panels, group, filled, rows.of_group, self._offsets, chunk, bias, *where, self._channels, target
                 threads.run(self._product, tasks, 2 * filled.nbytes, *what)
 
 
-class ImplicitForward:
-    """Computes Y."""
+class ImplicitGemm:
+    """Computes Y, or the wanted ones of dX and dW."""
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        window = geometry.weight_window()
-        taps, origin = _all_taps(geometry), np.zeros((1, 3), np.int64)
-        self._product = _Product(call, geometry, window, geometry.spatial, taps, origin, False, limit)
-        self.scratch = self._product.scratch
-
-    def __call__(self, X: np.ndarray, W: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
-        self._product(X, W, B, Y, (1, 1, 1))
-
-
-class ImplicitLaunch:
-    """Computes the wanted ones of dX and dW."""
-
-    def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        parts = geometry.data_parts() if "dX" in call.outputs else []
-        self._no_bias = np.empty(0, arithmetic(call.inputs["X"].dtype))
-        self._strides = geometry.strides
-        self._data = [
-            _Product(call, geometry, part.window, geometry.out, part.taps, part.firsts, True, limit) for part in parts
-        ]
-        self._weights = _WeightGradient(call, geometry, limit) if "dW" in call.outputs else None
-        steps = self._data if self._weights is None else [*self._data, self._weights]
+        dtype, self._products, self._weights = call.inputs["W"].dtype, list[_Product](), None
+        self._source, self._target = ("X", "Y") if "Y" in call.outputs else ("dY", "dX")
+        if "Y" in call.outputs:
+            taps = np.moveaxis(np.indices(geometry.kernel), 0, -1).reshape(1, -1, 3)  # one phase of them
+            what = geometry.weight_window(), np.ascontiguousarray(taps, np.int64), np.zeros((1, 3), np.int64)
+            self._products = [_Product(dtype, geometry, *what, False, limit)]
+        for part in geometry.data_parts() if "dX" in call.outputs else []:
+            self._products.append(_Product(dtype, geometry, part.window, part.taps, part.firsts, True, limit))
+        if "dW" in call.outputs:
+            self._weights = _WeightGradient(call, geometry, limit)
+        steps = self._products if self._weights is None else [*self._products, self._weights]
         self.scratch = max((step.scratch for step in steps), default=0)
 
-    def __call__(
-        self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
-    ) -> None:
-        if self._weights is not None and dW is not None:
-            self._weights(dY, X, dW)
-        if dX is not None:
-            for part in self._data:
-                part(dY, W, self._no_bias, dX, self._strides)
+    def __call__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        if self._weights is not None:
+            self._weights(arrays["dY"], arrays["X"], arrays["dW"])
+        for each in self._products:
+            each(arrays[self._source], arrays["W"], arrays["B"], arrays[self._target])
 
 
 class _WeightGradient:
@@ -225,11 +212,6 @@ class _WeightGradient:
                 part = total[group : group + groups]
                 threads.run(self._dot, groups * down * across, 2 * filled.nbytes, *what, part)
         return total
-
-
-def _all_taps(geometry: Geometry) -> Table:
-    """The filter's taps, one phase of them."""
-    return np.ascontiguousarray(np.moveaxis(np.indices(geometry.kernel), 0, -1).reshape(1, -1, 3), np.int64)
 
 
 def _filler(dtype: np.dtype) -> Any:

@@ -96,7 +96,7 @@ def product(
         for row in range((last - first) * PANEL):
             value = real(panels, 0)
             if bias.size and first * PANEL + row < results:
-                value = bias[(first_group + group) * channels + first * PANEL + row]
+                value = bias[(first_group + group) * channels + (first * PANEL + row) % channels]
             line = contiguous(result[row])
             for p in range(tile):
                 store(line, p, value)

@@ -1,4 +1,5 @@
-"""Conv and ConvGrad on the CPU: chooses among the kernels and views the caller's arrays as they take them.
+"""Conv and ConvGrad on the CPU, and the transposed ones as results of their convolution, see ops.conv.transposed:
+chooses among the kernels and views the caller's arrays as they take them.
 
 pointwise      1x1 convolutions of float32 and float64: products of the arrays as they are
 implicit_gemm  matrix products with a column matrix that is never made; any convolution, if memory allows
@@ -20,12 +21,13 @@ from gradkern.cpu.batch_norm import Reduce
 from gradkern.cpu.element_types import arithmetic, array_type, kernel_dtype
 from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.cpu.runs import Runs
-from gradkern.ops.conv.cpu.direct import DirectForward, DirectLaunch
-from gradkern.ops.conv.cpu.implicit_gemm import ImplicitForward, ImplicitLaunch
-from gradkern.ops.conv.cpu.pointwise import PointwiseForward, PointwiseLaunch
+from gradkern.ops.conv.cpu.direct import Direct
+from gradkern.ops.conv.cpu.implicit_gemm import ImplicitGemm
+from gradkern.ops.conv.cpu.pointwise import Pointwise
 from gradkern.ops.conv.geometry import Geometry
+from gradkern.ops.conv.transposed import NAMES, convolution_of, is_transposed
 
-__all__ = ["SELECTS_BY_NAME", "channel_sums", "plan"]
+__all__ = ["SELECTS_BY_NAME", "plan"]
 
 DEFAULT_LIMIT = 256 << 20
 MOST_TAPS = 1 << 18  # elements of a kernel's window: planning makes a table of them in Python
@@ -33,33 +35,30 @@ MOST_TAPS = 1 << 18  # elements of a kernel's window: planning makes a table of 
 _FEW_RESULTS, _FEW_POSITIONS = 2, 16  # measured: direct sums are faster up to here, by up to 5
 
 SELECTS_BY_NAME = True  # of Policy.kernel
-_FORWARD = {"pointwise": PointwiseForward, "implicit_gemm": ImplicitForward, "direct": DirectForward}
-_GRADIENTS = {"pointwise": PointwiseLaunch, "implicit_gemm": ImplicitLaunch, "direct": DirectLaunch}
+_LIFTED = ("X", "dY", "W", "Y", "dX")
+_KERNELS: dict[str, Any] = {"pointwise": Pointwise, "implicit_gemm": ImplicitGemm, "direct": Direct}
+"""Each computes Y, or the wanted ones of dX and dW, from arrays by their names; Y and dX with a bias B."""
 
 
 def plan(call: Call) -> Plan:
-    """The plan of the kernel the policy pins, else of the fastest that takes the call."""
-    return _Plan(call, *_chosen(call))
+    """The plan of the kernels that the policy pins, else of the fastest that take the call."""
+    return _Plan(call)
 
 
-def _chosen(call: Call) -> tuple[str, Any]:
-    """The kernel of a call, and its launch."""
-    kernels: dict[str, Any] = _FORWARD if "Y" in call.outputs else _GRADIENTS
+def _chosen(call: Call, pinned: str | None) -> tuple[str, Any]:
+    """The kernel of a convolution's Y, or of its dX and dW, and its launch."""
     window = math.prod(call.axes["kernel"])
     if window > MOST_TAPS:
         raise Refusal(f"has no kernel for windows of more than {MOST_TAPS} elements; this one has {window}")
     geometry = Geometry.of(call.axes, call.attributes).lifted(3)
     limit = DEFAULT_LIMIT if call.policy.workspace_limit is None else call.policy.workspace_limit
-    pinned = call.policy.kernel
-    if pinned is not None and pinned not in kernels:
-        raise Refusal(f"has no kernel {pinned!r}; it has {', '.join(kernels)}")
     reasons: list[str] = []
     for name in _order(call, geometry) if pinned is None else [pinned]:
         try:
-            return name, kernels[name](call, geometry, limit)
+            return name, _KERNELS[name](call, geometry, limit)
         except Refusal as refusal:
             reasons.append(f"kernel {name!r} {refusal}")
-    raise Refusal("; ".join(reasons) + f"; the kernels are {', '.join(kernels)}")
+    raise Refusal("; ".join(reasons) + f"; the kernels are {', '.join(_KERNELS)}")
 
 
 def _order(call: Call, geometry: Geometry) -> list[str]:
@@ -75,47 +74,69 @@ def _order(call: Call, geometry: Geometry) -> list[str]:
 
 
 class _Plan:
-    """Brings every array into the five axes and the element type that kernels see, and the bias of Y into that of
+    """Brings every array into the five axes and the element type that kernels see, and the bias into that of
     arithmetic; sums dB itself.
     """
 
-    def __init__(self, call: Call, kernel: str, launch: Any) -> None:
-        self.kernel = kernel
-        self._launch = launch
-        self._arithmetic = arithmetic(call.inputs["X"].dtype)
-        self._forward, self._no_bias = "Y" in call.outputs, np.empty(0, self._arithmetic)
-        read = [call.inputs[name] for name in ("dY", "X", "W") if name in call.inputs]
-        self._readers = [_lifted(tensor) for tensor in read]
-        self._places = {name: place for place, name in enumerate(call.outputs)}
-        self._image = next((name for name in ("Y", "dX") if name in call.outputs), None)
-        written = [] if self._image is None else [call.outputs[self._image]]
-        self._view, self._odd = [_lifted(tensor) for tensor in written], any(map(_is_odd, written))
-        self._sums = channel_sums(call) if "dB" in call.outputs else None
-        self.scratch = launch.scratch + sum(tensor.nbytes for tensor in (*read, *written) if _is_odd(tensor))
+    def __init__(self, call: Call) -> None:
+        renamed: dict[str, str] = NAMES if is_transposed(call) else {}
+        self._sums = _channel_sums(call) if "dB" in call.outputs else None
+        self._upstream = list(call.inputs).index("dY") if self._sums else 0
+        pins = _pins(call.policy.kernel, bool(renamed))
+        call = convolution_of(call) if renamed else call
+        self._names = *call.inputs, *call.outputs
+        self._arithmetic = arithmetic(call.inputs["W"].dtype)
+        self._no_bias = np.empty(0, self._arithmetic)
+        self._launches: list[Any] = []
+        kernels: dict[str, str] = {}
+        # a transposed convolution's dX is Y: another kernel may be best for it than for dW
+        for part in ({"Y"}, {"dX", "dW"}):
+            wanted = {name: tensor for name, tensor in call.outputs.items() if name in part}
+            if not wanted:
+                continue
+            caller_names = [renamed.get(name, name) for name in wanted]
+            pin = pins.get(caller_names[0], pins.get(""))
+            kernel, launch = _chosen(replace(call, outputs=wanted), pin)
+            kernels |= dict.fromkeys(caller_names, kernel)
+            self._launches.append(launch)
+        same = len({*kernels.values()}) <= 1
+        self.kernel = next(iter(kernels.values()), "sums") if same else "; ".join(map(": ".join, kernels.items()))
+        seen = {name: tensor for name, tensor in {**call.inputs, **call.outputs}.items() if name in _LIFTED}
+        self._views = [(name, _lifted(tensor)) for name, tensor in seen.items()]
+        self._copied_back = [
+            (name, place) for place, name in enumerate(call.outputs) if name in seen and _is_odd(seen[name])
+        ]
+        self.scratch = max((launch.scratch for launch in self._launches), default=0)
+        self.scratch += sum(tensor.nbytes for tensor in seen.values() if _is_odd(tensor))
         self.scratch += self._sums.scratch if self._sums else 0
 
     def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
-        count = len(self._readers)
-        seen = [read(array) for read, array in zip(self._readers, inputs[:count], strict=True)]
-        results = {name: outputs[place] for name, place in self._places.items()}
-        # Y or dX; a copy of an irregular array, copied back below
-        image = None if self._image is None else self._view[0](results[self._image])
-        dW = results.get("dW")
+        arrays = dict(zip(self._names, (*inputs, *outputs), strict=True))
+        for name, view in self._views:
+            arrays[name] = view(arrays[name])
+        arrays["B"] = np.ascontiguousarray(arrays["B"], self._arithmetic) if "B" in arrays else self._no_bias
         with np.errstate(all="ignore"):  # overflow and NaN are results, here as in kernels
-            if self._forward:
-                given = len(inputs) > count
-                bias = np.ascontiguousarray(inputs[count], self._arithmetic) if given else self._no_bias
-                self._launch(*seen, bias, image)
-            elif image is not None or dW is not None:
-                self._launch(*seen, image, dW)
-            if self._odd and self._image is not None and image is not None:
-                target = results[self._image]
-                target[...] = image.view(target.dtype).reshape(target.shape)
+            for launch in self._launches:
+                launch(arrays)
+            for name, place in self._copied_back:
+                target = outputs[place]
+                target[...] = arrays[name].view(target.dtype).reshape(target.shape)
             if self._sums is not None:
-                self._sums(inputs[:1], (results["dB"],))
+                self._sums((inputs[self._upstream],), (arrays["dB"],))
 
 
-def channel_sums(call: Call) -> FlatPlan:
+def _pins(pinned: str | None, by_gradient: bool) -> dict[str, str]:
+    """The kernel of each gradient, or of "" for all: "direct", or as a plan's `kernel` "dX: direct; dW: pointwise"."""
+    pins = {} if pinned is None else {"": pinned}
+    if by_gradient and pinned is not None and ": " in pinned:
+        pins = dict(each.split(": ", 1) for each in pinned.split("; "))
+    for each in pins.values():
+        if each not in _KERNELS:
+            raise Refusal(f"has no kernel {each!r}; it has {', '.join(_KERNELS)}")
+    return pins
+
+
+def _channel_sums(call: Call) -> FlatPlan:
     """A plan of dB: sums of dY over images and positions."""
     dY = call.inputs["dY"]
     order, runs = Runs.of_tensor(dY, [axis == 1 for axis in range(len(dY.shape))])

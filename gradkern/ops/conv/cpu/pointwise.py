@@ -1,12 +1,13 @@
 """Conv and ConvGrad of a 1x1 convolution: three axes of the arrays as they are, and NumPy's matrix products.
 
-Y[n] = W * X[n] + B        dX[n] = W^T * dY[n]        dW = sum over n of  dY[n] * X[n]^T
+Y[n] = W * X[n] + B        dX[n] = W^T * dY[n] + B        dW = sum over n of  dY[n] * X[n]^T
 
 for each group, with positions as columns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
 
@@ -16,14 +17,14 @@ from gradkern.call import Call, Refusal, Tensor
 from gradkern.cpu.element_types import arithmetic
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["PointwiseForward", "PointwiseLaunch"]
+__all__ = ["Pointwise"]
 
 
-class _Pointwise:
-    """The shapes of the matrices: (group, filters, channels) of W, (image, group, rows, positions) of the others."""
+class Pointwise:
+    """Computes Y, or the wanted ones of dX and dW."""
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
-        tensors, dtype = {**call.inputs, **call.outputs}, call.inputs["X"].dtype
+        tensors, dtype = {**call.inputs, **call.outputs}, call.inputs["W"].dtype
         if not geometry.pointwise:
             raise Refusal("takes only 1x1 convolutions with strides of 1 and no padding")
         if dtype != arithmetic(dtype):
@@ -31,41 +32,31 @@ class _Pointwise:
         if not all(_is_matrices(tensors[name]) for name in ("dY", "X", "dX", "Y") if name in tensors):
             raise Refusal("takes only arrays in which each image is a matrix")
         positions = prod(geometry.spatial)
+        # the shapes of the matrices
         self._weights = geometry.group, geometry.filters, geometry.channels
         self._upstream = geometry.images, geometry.group, geometry.filters, positions
         self._data = geometry.images, geometry.group, geometry.channels, positions
+        products = ("Y", "X", self._data, self._upstream), ("dX", "dY", self._upstream, self._data)
+        self._products = [each for each in products if each[0] in call.outputs]
+        self._sums_weights = "dW" in call.outputs
         self.scratch = call.inputs["W"].nbytes  # where NumPy must copy W to view its groups
         if "dW" in call.outputs and geometry.images > 1:
             self.scratch += prod(self._weights) * dtype.itemsize
         if self.scratch > limit:
             raise Refusal(f"needs {self.scratch} bytes of scratch; the policy's workspace_limit is {limit}")
 
-
-class PointwiseForward(_Pointwise):
-    """Computes Y."""
-
-    def __call__(self, X: np.ndarray, W: np.ndarray, B: np.ndarray, Y: np.ndarray) -> None:
-        matrices = Y.reshape(self._upstream)  # a view, see _is_matrices
-        np.matmul(W.reshape(self._weights), X.reshape(self._data), out=matrices)
-        if B.size:
-            matrices += B.reshape(*self._weights[:2], 1)
-
-
-class PointwiseLaunch(_Pointwise):
-    """Computes the wanted ones of dX and dW."""
-
-    def __call__(
-        self, dY: np.ndarray, X: np.ndarray, W: np.ndarray, dX: np.ndarray | None, dW: np.ndarray | None
-    ) -> None:
-        upstream, data = dY.reshape(self._upstream), X.reshape(self._data)
-        if dX is not None:
-            np.matmul(
-                W.reshape(self._weights).swapaxes(1, 2), upstream, out=dX.reshape(self._data)
-            )  # a view, see _is_matrices
-        if dW is not None:
+    def __call__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        W, B = arrays["W"].reshape(self._weights), arrays["B"]
+        for name, source, shape, result in self._products:
+            matrices = arrays[name].reshape(result)  # a view, see _is_matrices
+            np.matmul(W.swapaxes(1, 2) if name == "dX" else W, arrays[source].reshape(shape), out=matrices)
+            if B.size:
+                matrices += B.reshape(*result[1:3], 1)
+        if self._sums_weights:
+            upstream, data, dW = arrays["dY"].reshape(self._upstream), arrays["X"].reshape(self._data), arrays["dW"]
             total = np.zeros(self._weights, dW.dtype)
             share = np.empty_like(total)
-            for image in range(len(X)):
+            for image in range(len(data)):
                 total += np.matmul(upstream[image], data[image].swapaxes(1, 2), out=share)
             dW[...] = total.reshape(dW.shape)
 
