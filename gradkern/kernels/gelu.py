@@ -103,38 +103,19 @@ def slope_of(fast: bool, compute: str, result: str, native: bool) -> Callable[[A
     capability 8.0 or newer.
     """
     if compute == "float64":
-        return _fast64() if fast else _exact64()
+        return _fast64() if fast else _exact64(gelu=False)
     if fast:
         return _fast32(native)
-    return _exact32(native) if result == "float32" else _exact16(result, native)
+    return _exact32(native, gelu=False) if result == "float32" else _exact16(result, native)
 
 
 def gelu_of(fast: bool, compute: str, result: str, native: bool) -> Callable[[Any], Any]:
     """The inline device function gelu(z), with the same parameters."""
     if compute == "float64":
-        return _fast_gelu64() if fast else _exact_gelu64()
+        return _fast_gelu64() if fast else _exact64(gelu=True)
     if fast:
         return _fast_gelu32(native)
-    return _exact_gelu32(native) if result == "float32" else _exact_gelu16(result, native)
-
-
-def _exact_gelu32(native: bool) -> Callable[[Any], Any]:
-    FLAT, V, ONE = float32(_FLAT), float32(_FINE_V), float32(1)
-    EXPONENT = float32(-0.5 * _LOG2_E)
-    M0, M1, M2, M3, M4, M5, M6, M7, M8 = (float32(each) for each in _FINE_M)
-    at_most = i.at_most(native)
-
-    @device_function
-    def gelu(z: Any) -> Any:
-        z = -at_most(-z, FLAT)
-        t = at_most(abs(z), FLAT)
-        e = i.exp2_approximate(t * t * EXPONENT)
-        v = t * i.reciprocal_approximate(ONE + V * t)
-        high = M5 + v * (M6 + v * (M7 + v * M8))
-        tail = e * (M0 + v * (M1 + v * (M2 + v * (M3 + v * (M4 + v * high)))))
-        return z * (tail if z < float32(0) else ONE - tail)
-
-    return gelu
+    return _exact32(native, gelu=True) if result == "float32" else _exact_gelu16(result, native)
 
 
 def _exact_gelu16(result: str, native: bool) -> Callable[[Any], Any]:
@@ -237,21 +218,6 @@ def _density_and_tail64() -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     return density, tail
 
 
-def _exact_gelu64() -> Callable[[Any], Any]:
-    END = _FLAT64
-    density, tail = _density_and_tail64()
-
-    @device_function
-    def gelu(z: Any) -> Any:
-        z = -END if z < -END else z
-        t = abs(z)
-        t = END if t > END else t
-        beyond = density(t) * tail(t)
-        return z * (beyond if z < 0.0 else 1.0 - beyond)
-
-    return gelu
-
-
 def _fast_gelu64() -> Callable[[Any], Any]:
     END = _FAST_FLAT64
     decay, reciprocal = _decay64(), _reciprocal64()
@@ -269,22 +235,27 @@ def _fast_gelu64() -> Callable[[Any], Any]:
     return gelu
 
 
-def _exact32(native: bool) -> Callable[[Any], Any]:
-    FLAT, V, ONE, DENSITY = float32(_FLAT), float32(_V), float32(1), float32(_DENSITY_AT_0)
-    EXPONENT = float32(-0.5 * _LOG2_E)
-    M0, M1, M2, M3, M4, M5 = (float32(each) for each in _M)
+def _exact32(native: bool, gelu: bool) -> Callable[[Any], Any]:
+    """The slope, or GELU itself."""
+    GELU, FLAT, V, ONE = gelu, float32(_FLAT), float32(_FINE_V if gelu else _V), float32(1)
+    DENSITY, EXPONENT = float32(_DENSITY_AT_0), float32(-0.5 * _LOG2_E)
+    M0, M1, M2, M3, M4, M5, M6, M7, M8 = (float32(each) for each in (_FINE_M if gelu else (*_M, 0, 0, 0)))
     at_most = i.at_most(native)
 
     @device_function
-    def slope(z: Any) -> Any:
+    def exact(z: Any) -> Any:
+        if GELU:
+            z = -at_most(-z, FLAT)
         t = at_most(abs(z), FLAT)
         e = i.exp2_approximate(t * t * EXPONENT)
         v = t * i.reciprocal_approximate(ONE + V * t)
-        m = M0 + v * (M1 + v * (M2 + v * (M3 + v * (M4 + v * M5))))
-        g = e * (m - DENSITY * t)
-        return g if z < float32(0) else ONE - g
+        high = M5 + v * (M6 + v * (M7 + v * M8)) if GELU else M5
+        m = M0 + v * (M1 + v * (M2 + v * (M3 + v * (M4 + v * high))))
+        beyond = e * m if GELU else e * (m - DENSITY * t)
+        share = beyond if z < float32(0) else ONE - beyond
+        return z * share if GELU else share
 
-    return slope
+    return exact
 
 
 def _exact16(result: str, native: bool) -> Callable[[Any], Any]:
@@ -320,18 +291,22 @@ def _fast32(native: bool) -> Callable[[Any], Any]:
     return slope
 
 
-def _exact64() -> Callable[[Any], Any]:
-    DENSITY, END = _DENSITY_AT_0, _FLAT64
+def _exact64(gelu: bool) -> Callable[[Any], Any]:
+    """The slope, or GELU itself."""
+    GELU, DENSITY, END = gelu, _DENSITY_AT_0, _FLAT64
     density, tail = _density_and_tail64()
 
     @device_function
-    def slope(z: Any) -> Any:
+    def exact(z: Any) -> Any:
+        if GELU:
+            z = -END if z < -END else z
         t = abs(z)
         t = END if t > END else t
-        g = density(t) * (tail(t) - DENSITY * t)
-        return g if z < 0.0 else 1.0 - g
+        beyond = density(t) * tail(t) if GELU else density(t) * (tail(t) - DENSITY * t)
+        share = beyond if z < 0.0 else 1.0 - beyond
+        return z * share if GELU else share
 
-    return slope
+    return exact
 
 
 def _fast64() -> Callable[[Any], Any]:

@@ -21,6 +21,7 @@ import pytest
 from helpers.driver import driver
 
 import gradkern
+from gradkern.contract.registry import operators
 from gradkern.cuda import cache
 from gradkern.cuda import device as devices
 from gradkern.cuda import launch as launches
@@ -229,3 +230,19 @@ print(*sorted(each.partition(".")[0] for each in {{*sys.modules}} - before))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "gradkern" in done.stdout.split()
     assert not set(done.stdout.split()) & {"numba", "llvmlite"}
+
+
+def test_no_plan_loads_a_compiler_before_a_kernel_is_missing() -> None:
+    modules = {
+        f"gradkern.ops.{each.family}.{name}" for each in operators().values() for name in each.providers.get("cuda", ())
+    }
+    assert len(modules) > 20
+    code = f"""
+import sys
+before = {{*sys.modules}}
+from importlib import import_module
+for each in {sorted(modules)}:
+    import_module(each)
+    assert not {{"numba", "llvmlite"}} & ({{*sys.modules}} - before), each
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

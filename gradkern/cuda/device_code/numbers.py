@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64, int64
+from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["number_access"]
+__all__ = ["integer_access", "number_access"]
 
 
 def number_access(
@@ -37,3 +37,27 @@ def number_access(
         store(address + int64(place) * ITEM, one)
 
     return number, put
+
+
+def integer_access(long: bool) -> tuple[Callable[[int, int], int], Callable[[int, int, int], None]]:
+    """The device functions load(address, n) and store(address, n, value): the n-th of integers of 64 bits, or of 32."""
+    LONG, BYTES = long, 8 if long else 4
+    load_words, store_words = i.word_loader("global", BYTES), i.word_storer("global", BYTES)
+
+    @device_function
+    def load(address: int, n: int) -> int:
+        words = cuda.local.array(2, int32)
+        load_words(words, 0, address + int64(n) * BYTES)
+        if LONG:
+            return (int64(words[1]) << 32) | (int64(words[0]) & int64(0xFFFFFFFF))
+        return int64(words[0])
+
+    @device_function
+    def store(address: int, n: int, value: int) -> None:
+        words = cuda.local.array(2, int32)
+        words[0] = int32(value & int64(0xFFFFFFFF))
+        if LONG:
+            words[1] = int32(value >> 32)
+        store_words(address + int64(n) * BYTES, words)
+
+    return load, store

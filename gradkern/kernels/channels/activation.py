@@ -32,29 +32,27 @@ def activation_of(activation: str, compute: str, result: str, native: bool, scal
     """
     if activation == "gelu":
         return gelu_of(False, compute, result, native)
-    name, ALPHA = without_alpha(activation)
-    RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"
-    RELU6, HARDSWISH, ELU = name == "relu6", name == "hardswish", name == "elu"
+    NAME, ALPHA = without_alpha(activation)
     FLOAT = float64 if compute == "float64" else float32
     sigmoid, scaled_sigmoid, SCALED = _sigmoid(compute), _scaled_sigmoid(scale), scale != 1
 
     @device_function
     def activate(t: Any) -> Any:
-        if RELU:
+        if NAME == "relu":
             return FLOAT(0) if t <= FLOAT(0) else t
-        if LEAKY_RELU:
+        if NAME == "leaky_relu":
             return t if t > FLOAT(0) else FLOAT(ALPHA) * t
         if SCALED:
             return t * scaled_sigmoid(t)
-        if SILU:
+        if NAME == "silu":
             return t * sigmoid(t)
-        if RELU6:
+        if NAME == "relu6":
             return FLOAT(0) if t <= FLOAT(0) else FLOAT(6) if t >= FLOAT(6) else t
-        if HARDSWISH:
+        if NAME == "hardswish":
             if t <= FLOAT(-3):
                 return FLOAT(0)
             return t if t >= FLOAT(3) else t * (t + FLOAT(3)) * FLOAT(1 / 6)
-        if ELU:
+        if NAME == "elu":
             return t if t > FLOAT(0) else FLOAT(ALPHA) * math.expm1(t)
         return t
 
@@ -70,31 +68,29 @@ def derivative_of(
     """
     if activation == "gelu":
         return _times_slope(slope_of(False, compute, result, native))
-    name, ALPHA = without_alpha(activation)
-    RELU, LEAKY_RELU, SILU = name == "relu", name == "leaky_relu", name == "silu"
-    RELU6, HARDSWISH, ELU = name == "relu6", name == "hardswish", name == "elu"
+    NAME, ALPHA = without_alpha(activation)
     FLOAT = float64 if compute == "float64" else float32
     sigmoid, scaled_sigmoid, SCALED = _sigmoid(compute), _scaled_sigmoid(1.0), scale != 1
 
     @device_function
     def times_derivative(d: Any, t: Any) -> Any:
-        if RELU:
+        if NAME == "relu":
             return FLOAT(0) if t <= FLOAT(0) else d
-        if LEAKY_RELU:
+        if NAME == "leaky_relu":
             return d if t > FLOAT(0) else FLOAT(ALPHA) * d
         if SCALED:
             s = scaled_sigmoid(t)
             return d * (s * (FLOAT(1 / scale) + t * (FLOAT(scale**-2) - FLOAT(scale**-2) * s)))
-        if SILU:
+        if NAME == "silu":
             s = sigmoid(t)
             return d * (s * (FLOAT(1) + t * (FLOAT(1) - s)))
-        if RELU6:
+        if NAME == "relu6":
             return FLOAT(0) if t <= FLOAT(0) or t >= FLOAT(6) else d
-        if HARDSWISH:
+        if NAME == "hardswish":
             if t < FLOAT(-3):
                 return FLOAT(0)
             return d if t > FLOAT(3) else d * (t * FLOAT(1 / 3) + FLOAT(0.5))
-        if ELU:
+        if NAME == "elu":
             return d if t > FLOAT(0) else d * (FLOAT(ALPHA) * math.exp(t))
         return d
 

@@ -7,8 +7,26 @@ from dataclasses import dataclass
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
-__all__ = ["BITS", "ElementwiseConfig", "ElementwiseTypes", "configs", "widest_vector"]
+__all__ = [
+    "ARGUMENTS",
+    "BITS",
+    "SUM_ARGUMENTS",
+    "ElementwiseConfig",
+    "ElementwiseTypes",
+    "TotalsConfig",
+    "configs",
+    "widest_vector",
+]
 
+ARGUMENTS = (  # distances of rows are in bytes, `columns` in vectors: multiplier and shift divide by it
+    *(f"input_{n}" for n in range(3)),
+    *(f"output_{n}" for n in range(3)),
+    *(f"number_{n}" for n in range(3)),
+    *("size", "columns", "multiplier", "shift"),
+    *(f"input_{n}_stride" for n in range(3)),
+    *(f"output_{n}_stride" for n in range(3)),
+)
+SUM_ARGUMENTS = ("parts", "output", "count")  # of the kernel of totals that adds up parts
 BITS = "bits"
 """The type of a mask whose element n, in C order, is bit n % 32 of word n / 32, the lowest first."""
 VECTOR = 16  # bytes of one access, at most
@@ -60,6 +78,20 @@ class ElementwiseConfig:
     def block(self) -> int:
         """Elements of a block."""
         return self.width * self.vectors * self.threads
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsConfig:
+    """input: the array's type; width: elements of a vector; vectors: of a thread in flight; threads: of a block."""
+
+    input: str
+    width: int
+    vectors: int = 4
+    threads: int = 256
+
+    @property
+    def name(self) -> str:
+        return f"totals_{self.threads}x{self.vectors}x{self.width}"
 
 
 def configs(types: ElementwiseTypes, most: int) -> Iterator[ElementwiseConfig]:

@@ -15,19 +15,10 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.kernels.elementwise.config import BITS, ElementwiseConfig, ElementwiseTypes
-from gradkern.kernels.elementwise.several import array_of_block
 
-__all__ = ["ARGUMENTS", "elementwise_kernel", "number_loader"]
-
-ARGUMENTS = (  # distances of rows are in bytes, `columns` in vectors: multiplier and shift divide by it
-    *(f"input_{n}" for n in range(3)),
-    *(f"output_{n}" for n in range(3)),
-    *(f"number_{n}" for n in range(3)),
-    *("size", "columns", "multiplier", "shift"),
-    *(f"input_{n}_stride" for n in range(3)),
-    *(f"output_{n}_stride" for n in range(3)),
-)
+__all__ = ["array_of_block", "elementwise_kernel", "number_loader"]
 
 
 def elementwise_kernel(
@@ -167,6 +158,28 @@ def elementwise_kernel(
     return several
 
 
+def array_of_block(arrays: int, outputs: bool = False, first: int = 0) -> Callable[[Any, Any], Any]:
+    """A device function of a block's number and the arguments of the arrays: the address, the output's address and the
+    size of the block's array, its first block and the one behind its last.
+    """
+    FIELDS = 3 + outputs
+    INPUT, OUTPUT = FIELDS * first, FIELDS * first + outputs
+    SIZE, END, BEFORE = FIELDS * first + 1 + outputs, FIELDS * first + 2 + outputs, FIELDS * first - 1
+    FIRST, LAST = first == 0, first == arrays - 1
+    rest: Any = None if LAST else array_of_block(arrays, outputs, first + 1)
+
+    @device_function
+    def find(block: Any, of_arrays: Any) -> Any:
+        begin = int64(0) if FIRST else of_arrays[BEFORE]
+        if LAST:
+            return of_arrays[INPUT], of_arrays[OUTPUT], of_arrays[SIZE], begin, of_arrays[END]
+        if block < of_arrays[END]:
+            return of_arrays[INPUT], of_arrays[OUTPUT], of_arrays[SIZE], begin, of_arrays[END]
+        return rest(block, of_arrays)
+
+    return find
+
+
 def _wanted(types: ElementwiseTypes, element: Callable[..., Any], outputs: Sequence[str]) -> Callable[..., Any]:
     """The element, with those of its values that are written."""
     FIRST, SECOND, THIRD = (*(outputs.index(name) for name in types.written), 0, 0)[:3]
@@ -238,16 +251,10 @@ def number_loader(kind: str, compute: str) -> Callable[[int], Any]:
             return FLOAT(one[0])
 
         return real
-    LONG = kind == "int64"
-    load_words = i.word_loader("global", 8 if LONG else 4)
+    load_integer, _ = integer_access(kind == "int64")
 
     @device_function
     def whole(address: int) -> Any:
-        words = cuda.local.array(2, int32)
-        load_words(words, 0, address)
-        value = int64(words[0])
-        if LONG:
-            value = (int64(words[1]) << 32) | (value & 0xFFFFFFFF)
-        return FLOAT(value)
+        return FLOAT(load_integer(address, 0))
 
     return whole

@@ -11,8 +11,7 @@ from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.numbers_plan import Numbers, NumbersPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.kernels.elementwise.config import BITS, ElementwiseTypes, configs, widest_vector
-from gradkern.kernels.elementwise.kernel import ARGUMENTS
+from gradkern.kernels.elementwise.config import ARGUMENTS, BITS, ElementwiseTypes, configs, widest_vector
 from gradkern.kernels.rows.problem import RowsAxis, merged
 from gradkern.strides import is_dense, memory_order
 

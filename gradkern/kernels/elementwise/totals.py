@@ -6,7 +6,6 @@ A block's threads add what is theirs in an order that the sizes determine: the s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from numba import cuda
@@ -16,25 +15,10 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.elementwise.several import array_of_block
+from gradkern.kernels.elementwise.config import TotalsConfig
+from gradkern.kernels.elementwise.kernel import array_of_block
 
-__all__ = ["SUM_ARGUMENTS", "TotalsConfig", "parts_kernel", "sum_kernel"]
-
-SUM_ARGUMENTS = ("parts", "output", "count")
-
-
-@dataclass(frozen=True, slots=True)
-class TotalsConfig:
-    """input: the array's type; width: elements of a vector; vectors: of a thread in flight; threads: of a block."""
-
-    input: str
-    width: int
-    vectors: int = 4
-    threads: int = 256
-
-    @property
-    def name(self) -> str:
-        return f"totals_{self.threads}x{self.vectors}x{self.width}"
+__all__ = ["parts_kernel", "sum_kernel"]
 
 
 def _over_block(threads: int) -> Callable[[Any], Any]:

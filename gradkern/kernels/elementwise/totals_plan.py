@@ -9,9 +9,8 @@ from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import device_of
-from gradkern.kernels.elementwise.config import widest_vector
+from gradkern.kernels.elementwise.config import SUM_ARGUMENTS, TotalsConfig, widest_vector
 from gradkern.kernels.elementwise.several import ARRAYS, arguments_of, numbers_of
-from gradkern.kernels.elementwise.totals import SUM_ARGUMENTS, TotalsConfig
 from gradkern.strides import is_dense, memory_order
 
 __all__ = ["totals_plan"]

@@ -20,8 +20,8 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.kernels.segments.config import SumsConfig, SumsTypes
-from gradkern.kernels.segments.sort import key_loader
 
 __all__ = ["build_parts", "build_sums"]
 
@@ -61,7 +61,7 @@ def build_sums(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
     ITEM, PART = ITEMSIZE[types.data], ITEMSIZE[types.compute]
     BYTES = WIDTH * ITEM
     WORDS = max(1, BYTES // 4)
-    load_key, load_position = key_loader(types.long), key_loader(False)
+    (load_key, _), (load_position, _) = integer_access(types.long), integer_access(False)
     load, unpack = i.word_loader("global", BYTES), i.unpacker(types.data, WIDTH)
     store, store_part = _store_row(config, types), i.storer("global", types.compute, WIDTH)
     store_zeros = i.word_storer("global", BYTES)
@@ -167,7 +167,7 @@ def build_parts(config: SumsConfig, types: SumsTypes) -> Callable[..., None]:
     SHIFT = LANES.bit_length() - 1
     FLOAT = float64 if types.compute == "float64" else float32
     ITEM, PART = ITEMSIZE[types.data], ITEMSIZE[types.compute]
-    load_key = key_loader(types.long)
+    load_key, _ = integer_access(types.long)
     load, store = i.loader("global", types.compute, WIDTH), _store_row(config, types)
     load_shared, store_shared = i.loader("shared", types.compute, WIDTH), i.storer("shared", types.compute, WIDTH)
 

@@ -21,41 +21,10 @@ from numba.cuda import int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.kernels.segments.config import SortConfig
 
-__all__ = ["build_count", "build_scatter", "count_kernel", "key_loader"]
-
-
-def key_loader(long: bool) -> Callable[[int, int], int]:
-    """A device function load(keys, n): the n-th of keys of 64 bits, or of 32."""
-    LONG, BYTES = long, 8 if long else 4
-    load_words = i.word_loader("global", BYTES)
-
-    @device_function
-    def load(keys: int, n: int) -> int:
-        words = cuda.local.array(2, int32)
-        load_words(words, 0, keys + int64(n) * BYTES)
-        if LONG:
-            return (int64(words[1]) << 32) | (int64(words[0]) & int64(0xFFFFFFFF))
-        return int64(words[0])
-
-    return load
-
-
-def key_storer(long: bool) -> Callable[[int, int, int], None]:
-    """A device function store(keys, n, key)."""
-    LONG, BYTES = long, 8 if long else 4
-    store_words = i.word_storer("global", BYTES)
-
-    @device_function
-    def store(keys: int, n: int, key: int) -> None:
-        words = cuda.local.array(2, int32)
-        words[0] = int32(key & int64(0xFFFFFFFF))
-        if LONG:
-            words[1] = int32(key >> 32)
-        store_words(keys + int64(n) * BYTES, words)
-
-    return store
+__all__ = ["build_count", "build_scatter", "count_kernel"]
 
 
 def _counting(config: SortConfig) -> Callable[[int, Any], None]:
@@ -124,7 +93,7 @@ def count_kernel(config: SortConfig, long: bool, key: Callable[..., Any] | None)
     WARPS_SHIFT, OVERLAP, CLEARS = WARPS.bit_length() - 1, config.overlap, config.clears > 0
     reset, clear = _resetting(config), _clearing(config) if CLEARS else None
     COUNTERS, MASK = 4 * (DIGITS + 1), int64(DIGITS - 1)
-    load_key, store_key, add = key_loader(long), key_storer(long), _counting(config)
+    (load_key, store_key), add = integer_access(long), _counting(config)
     store_count = i.word_storer("global", 4)
     of = key or load_key
 
@@ -200,8 +169,8 @@ def build_scatter(config: SortConfig, long: bool, first: bool) -> Callable[..., 
     COUNTERS, MASK, EACH = 4 * (DIGITS + 1), int64(DIGITS - 1), config.digits // config.threads
     SCAN, ROUNDS = WARPS * COUNTERS, THREADS.bit_length() - 1
     COUNTS, COUNTS_HELD = config.counts, config.counts * EACH
-    load_key, store_key, add = key_loader(long), key_storer(long), _counting(config)
-    load_position, store_position = key_loader(False), key_storer(False)
+    (load_key, store_key), add = integer_access(long), _counting(config)
+    load_position, store_position = integer_access(False)
     load_counts = i.word_loader("global", 4 * EACH)
 
     def kernel(

@@ -10,7 +10,8 @@ from helpers.reference import reference
 from helpers.tolerance import assert_close
 
 from gradkern.arrays.kind import dtype_of
-from gradkern.ops.batch_norm.cuda.merge_kernel import ARGUMENTS, build
+from gradkern.ops.batch_norm.cuda.merge_kernel import build
+from gradkern.ops.batch_norm.cuda.parts import MERGE_ARGUMENTS as ARGUMENTS
 
 NAME, OUTPUTS = "BatchNormalizationMergeStatistics", ("statistics", "sample_statistics")
 RUNNING = ("running_mean", "running_var")

@@ -15,7 +15,8 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 )
 def test_it_compiles_without_a_spill(dtype: str, running: str, capability: tuple[int, int]) -> None:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.batch_norm.cuda.merge_kernel import ARGUMENTS, build
+    from gradkern.ops.batch_norm.cuda.merge_kernel import build
+    from gradkern.ops.batch_norm.cuda.parts import MERGE_ARGUMENTS as ARGUMENTS
 
     outputs = ("statistics", "sample_statistics", "running_mean", "running_var")
     made = compile_kernel(build(dtype, running, 1e-5, outputs), len(ARGUMENTS), capability, 64)

@@ -14,8 +14,7 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel, dry_run
 from gradkern.dispatch.run import dry_plan_for
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
-from gradkern.ops.layer_norm.cuda.forward.non_persistent_tiling import choose_non_persistent
-from gradkern.ops.layer_norm.cuda.forward.tiling import choose
+from gradkern.ops.layer_norm.cuda.forward.tiling import choose, choose_non_persistent
 
 OUTPUTS = frozenset({"Y", "mean", "inv_std"})
 BF16 = "bfloat16"

@@ -20,16 +20,11 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import number_access
 
-__all__ = ["ARGUMENTS", "build"]
-
-ARGUMENTS = (  # addresses, then numbers; momentum as the bits of a float64
-    *("part_statistics", "input_mean", "input_var", "statistics", "sample_statistics", "running_mean", "running_var"),
-    *("parts", "channels", "momentum"),
-)
+__all__ = ["build"]
 
 
 def build(dtype: str, running: str, epsilon: float, outputs: tuple[str, ...]) -> Callable[..., None]:
-    """The kernel of ARGUMENTS, each an int64. running: the type of the running statistics."""
+    """The kernel of parts.MERGE_ARGUMENTS, each an int64. running: the type of the running statistics."""
     EPSILON = epsilon
     WHOLE, SAMPLE = "statistics" in outputs, "sample_statistics" in outputs
     MEAN, VARIANCE = "running_mean" in outputs, "running_var" in outputs

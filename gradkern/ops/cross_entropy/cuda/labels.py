@@ -13,6 +13,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.ops.cross_entropy.cuda.config import BLOCK, LossConfig
 
 __all__ = ["IGNORED", "ZERO_ROW", "build", "label_loader", "weight_of"]
@@ -24,21 +25,12 @@ _IN_FLIGHT = 8  # rows of a thread, of sums
 
 def label_loader(config: LossConfig) -> Callable[..., Any]:
     """The device function (labels, row) -> what is there, 0 where there are none."""
-    LABELS, WIDE = bool(config.labels), config.labels == "int64"
-    LABEL_BYTES = 8 if WIDE else 4
-    load_label = i.word_loader("global", LABEL_BYTES)
+    LABELS = bool(config.labels)
+    load_label, _ = integer_access(config.labels == "int64")
 
     @device_function
     def load(labels: int, row: int) -> Any:
-        label = int64(0)
-        if LABELS:
-            words = cuda.local.array(2, int32)
-            words[0], words[1] = int32(0), int32(0)
-            load_label(words, 0, labels + row * LABEL_BYTES)
-            label = int64(words[0])
-            if WIDE:
-                label = (int64(words[1]) << 32) | (int64(words[0]) & int64(0xFFFFFFFF))
-        return label
+        return load_label(labels, row) if LABELS else int64(0)
 
     return load
 

@@ -9,9 +9,9 @@ from typing import Any
 from numba.cuda import float32
 
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes
+from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes, TotalsConfig
 from gradkern.kernels.elementwise.kernel import elementwise_kernel
-from gradkern.kernels.elementwise.totals import TotalsConfig, parts_kernel, sum_kernel
+from gradkern.kernels.elementwise.totals import parts_kernel, sum_kernel
 
 __all__ = ["build", "build_parts", "build_sum"]
 

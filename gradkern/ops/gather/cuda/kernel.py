@@ -9,8 +9,9 @@ from numba.cuda import int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.kernels.segments.config import KeyTypes, SortConfig
-from gradkern.kernels.segments.sort import count_kernel, key_loader
+from gradkern.kernels.segments.sort import count_kernel
 
 __all__ = ["build"]
 
@@ -18,7 +19,7 @@ __all__ = ["build"]
 def build(config: SortConfig, types: KeyTypes) -> Callable[..., None]:
     """The kernel that makes the keys and counts them, for these types and this config."""
     DIMENSIONS, EACH = types.dimensions, types.each
-    load = key_loader(types.indices == "int64")
+    load, _ = integer_access(types.indices == "int64")
 
     @device_function
     def key(indices: int, n: int, rows: int, dropped: int, sizes: Any, strides: Any, bounds: Any, steps: Any) -> int:

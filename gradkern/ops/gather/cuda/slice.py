@@ -11,7 +11,7 @@ from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.elementwise.config import widest_vector
 from gradkern.ops.gather import ranges_of
-from gradkern.ops.gather.cuda.slice_kernel import OF_AXIS, SliceConfig, arguments
+from gradkern.ops.gather.cuda.config import OF_AXIS, SliceConfig, arguments
 from gradkern.strides import is_aligned, is_dense, memory_order
 
 __all__ = ["plan"]

@@ -9,10 +9,10 @@ from gradkern.cuda.device_code.columns import reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
-from gradkern.ops.gather.cuda.unpad_kernel import ARGUMENTS
 
-__all__ = ["plan"]
+__all__ = ["ARGUMENTS", "plan"]
 
+ARGUMENTS = ("input", "indices", "output", "rows", "vectors", "columns", "multiplier", "shift")  # of the kernel
 _THREADS = 256
 
 

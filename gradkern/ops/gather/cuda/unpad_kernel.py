@@ -8,26 +8,24 @@ from numba import cuda
 from numba.cuda import int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.numbers import integer_access
 
-__all__ = ["ARGUMENTS", "build"]
-
-ARGUMENTS = ("input", "indices", "output", "rows", "vectors", "columns", "multiplier", "shift")
+__all__ = ["build"]
 
 
 def build(size: int, threads: int) -> Callable[..., None]:
-    """The kernel for vectors of so many bytes, 1 to 16. `columns` is a row's number of vectors."""
+    """The kernel (unpad.ARGUMENTS) for vectors of so many bytes, 1 to 16. `columns` is a row's number of vectors."""
     SIZE, THREADS, WORDS = size, threads, max(1, size // 4)
-    load, load_index, store = i.word_loader("global", size), i.word_loader("global", 8), i.word_storer("global", size)
+    load, (load_index, _), store = i.word_loader("global", size), integer_access(True), i.word_storer("global", size)
 
     def kernel(
         data: int, indices: int, output: int, rows: int, vectors: int, columns: int, multiplier: int, shift: int
     ) -> None:
         v = int64(cuda.blockIdx.x) * THREADS + int32(cuda.threadIdx.x)
-        words, index = cuda.local.array(WORDS, int32), cuda.local.array(2, int32)
+        words = cuda.local.array(WORDS, int32)
         if v < vectors:
             n = int64(i.divided(int32(v), int32(multiplier), int32(shift)))
-            load_index(index, 0, indices + n * 8)
-            row = (int64(index[1]) << 32) | (int64(index[0]) & 0xFFFFFFFF)
+            row = load_index(indices, n)
             for w in range(WORDS):
                 words[w] = 0
             if row >= 0 and row < rows:

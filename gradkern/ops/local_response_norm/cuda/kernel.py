@@ -12,11 +12,7 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import number_access
 
-__all__ = ["ARGUMENTS", "build"]
-
-ARGUMENTS = (
-    "X", "D", "own", "others", "dX", "size", "w0", "w1", "w2", "inner", "before", "behind", "alpha", "beta", "bias"
-)  # fmt: skip
+__all__ = ["build"]
 
 
 def build(dtype: str, terms: bool, long: bool, native_bfloat16: bool) -> Callable[..., None]:

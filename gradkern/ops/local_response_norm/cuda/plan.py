@@ -8,12 +8,14 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.ops.local_response_norm.cuda.kernel import ARGUMENTS
 from gradkern.ops.local_response_norm.windows import Windows
 from gradkern.strides import is_dense
 
-__all__ = ["plan"]
+__all__ = ["ARGUMENTS", "plan"]
 
+ARGUMENTS = (  # of both kernels
+    "X", "D", "own", "others", "dX", "size", "w0", "w1", "w2", "inner", "before", "behind", "alpha", "beta", "bias"
+)  # fmt: skip
 _THREADS, _ALIGNED = 256, 256
 
 

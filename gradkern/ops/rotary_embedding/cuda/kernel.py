@@ -6,57 +6,16 @@ All its vectors are loaded before the first is stored, so Y may be X.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
+from gradkern.cuda.device_code.numbers import integer_access
+from gradkern.ops.rotary_embedding.cuda.config import RotaryConfig
 
-__all__ = ["ARGUMENTS", "RotaryConfig", "build"]
-
-ARGUMENTS = ("X", "cos", "sin", "positions", "Y", "rows", "inner", "middle", "last")
-ARGUMENTS += tuple(f"{name}_{axis}" for name in ("x", "y", "cos", "sin", "place") for axis in (0, 1, 2))
-
-
-@dataclass(frozen=True, slots=True)
-class RotaryConfig:
-    """What the kernel is compiled for. Strides of rows are in bytes, of three axes, slowest first.
-
-    indexed      lines of the cache are those of position_ids
-    half         pairs of a row; rest: elements behind them
-    width        elements of a vector, of half a row and of the rest; threads: of a block, whole rows
-    """
-
-    data: str
-    cache: str
-    indexed: bool
-    backward: bool
-    interleaved: bool
-    half: int
-    rest: int
-    width: int
-    threads: int
-    native_bfloat16: bool = True
-    shared_bytes: int = 0
-    blocks_per_processor: int = 1
-
-    @property
-    def lanes(self) -> int:
-        """Threads of a row."""
-        return min(self.half // self.width or 1, self.threads)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a block."""
-        return self.threads // self.lanes
-
-    @property
-    def name(self) -> str:
-        words = (self.data, f"{self.half}x{self.width}", f"rest{self.rest}" * (self.rest > 0))
-        way = "rotary_embedding_grad" if self.backward else "rotary_embedding"
-        return "_".join(["gradkern", way, *(each for each in words if each)])
+__all__ = ["build"]
 
 
 def build(config: RotaryConfig) -> Callable[..., None]:
@@ -70,7 +29,7 @@ def build(config: RotaryConfig) -> Callable[..., None]:
     load, load_both = (i.loader("global", config.data, each) for each in (WIDTH, BOTH))
     store, store_both = (i.storer("global", config.data, each, config.native_bfloat16) for each in (WIDTH, BOTH))
     load_angles = i.loader("global", config.cache, WIDTH)
-    load_position = i.word_loader("global", 8)
+    load_position, _ = integer_access(True)
 
     def kernel(
         X: int, cos: int, sin: int, positions: int, Y: int, rows: int, inner: int, middle: int, last: int, x_0: int,
@@ -87,9 +46,7 @@ def build(config: RotaryConfig) -> Callable[..., None]:
         n1, n0 = n % int32(middle), n // int32(middle)
         x, y = X + n0 * x_0 + n1 * x_1 + n2 * x_2, Y + n0 * y_0 + n1 * y_1 + n2 * y_2
         if INDEXED:  # the cache has one axis of lines: cos_0, sin_0
-            words = cuda.local.array(2, int32)
-            load_position(words, 0, positions + n0 * place_0 + n1 * place_1 + n2 * place_2)
-            place = (int64(words[1]) << 32) | (int64(words[0]) & int64(0xFFFFFFFF))
+            place = load_position(positions + n0 * place_0 + n1 * place_1 + n2 * place_2, 0)
             place = min(max(place, int64(0)), last)
             c_line, s_line = cos + place * cos_0, sin + place * sin_0
         else:

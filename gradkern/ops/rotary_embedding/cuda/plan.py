@@ -7,7 +7,7 @@ from math import gcd
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.ops.rotary_embedding.cuda.kernel import ARGUMENTS, RotaryConfig
+from gradkern.ops.rotary_embedding.cuda.config import ARGUMENTS, RotaryConfig
 from gradkern.strides import is_aligned
 
 __all__ = ["plan"]

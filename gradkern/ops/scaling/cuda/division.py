@@ -19,7 +19,7 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.elementwise.config import widest_vector
 from gradkern.kernels.elementwise.plan import elementwise_plan
 from gradkern.kernels.rows.problem import RowsAxis, merged
-from gradkern.ops.scaling.cuda.division_kernel import ARGUMENTS, AXES, SUM_ARGUMENTS, DivisionConfig
+from gradkern.ops.scaling.cuda.config import ARGUMENTS, AXES, SUM_ARGUMENTS, DivisionConfig
 from gradkern.strides import is_aligned, is_dense, memory_order
 
 __all__ = ["plan"]
