@@ -191,6 +191,26 @@ def test_inputs_and_outputs_with_channels_last_keep_them() -> None:
     assert not any("clone" in str(node.target) for each in traced.graphs for node in each.graph.nodes)
 
 
+RESIZED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "trilinear": lambda y: functional.interpolate(y, scale_factor=2, mode="trilinear"),
+    "nearest": lambda y: functional.interpolate(y, scale_factor=2),
+    "replicated": lambda y: functional.pad(y, (0, 1, 0, 1, 1, 0), "replicate"),
+    "average": lambda y: functional.avg_pool3d(y, 2),
+    "squeeze-excite": lambda y: y * functional.adaptive_avg_pool3d(y, 1).flatten(1)[:, :, None, None, None].sigmoid(),
+}
+
+
+@pytest.mark.parametrize("between", RESIZED)
+def test_what_resizes_volumes_keeps_channels_last(between: str) -> None:
+    """As monai's SegResNet, BasicUNet, DenseNet and SENet do between convolutions."""
+    torch.manual_seed(0)
+    check(Twice(RESIZED[between]), torch.randn(2, 2, 6, 7, 8), Traced())
+    traced, model = Traced(), Twice(RESIZED[between])
+    step(model, torch.compile(model, backend=traced), torch.randn(BATCH, 2, 6, 7, 8))
+    assert reasons() == ["", ""]
+    assert "aten.convolution.default" not in traced.with_channels_first()
+
+
 def _written(y: torch.Tensor) -> torch.Tensor:
     y.view(-1).mul_(2)
     return y
@@ -199,7 +219,6 @@ def _written(y: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("between", "reason"),
     [
-        (lambda y: functional.interpolate(y, scale_factor=2), "of interpolate it is not known that it keeps the order"),
         (lambda y: y.contiguous() + 1, "of contiguous it is not known that it keeps the order"),
         (lambda y: y.permute(0, 1, 4, 3, 2), "of permute it is not known that it keeps the order"),
         (_written, "what view gives is written into"),

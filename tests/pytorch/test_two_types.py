@@ -48,7 +48,7 @@ class Layer(nn.Module):
         y = self.normed(total)
         if "post" in self.kind:
             return y + self.second(y)
-        return total + self.second(y.view(-1, WIDTH).view(y.shape))
+        return total + self.second(functional.pad(y.view(-1, WIDTH), (0, 0, 0, 1))[:-1].view(y.shape))
 
 
 class Model(nn.Module):

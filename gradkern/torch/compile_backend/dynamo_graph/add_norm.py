@@ -205,7 +205,7 @@ _PRODUCTS = {
 }
 _MOVES = {
     *("view", "reshape", "flatten", "unflatten", "permute", "transpose", "contiguous", "squeeze", "unsqueeze"),
-    *(operator.getitem, torch.roll, torch.flatten, torch.reshape, torch.permute, torch.transpose, functional.pad),
+    *(operator.getitem, torch.roll, torch.flatten, torch.reshape, torch.permute, torch.transpose, torch._C._nn.pad),
 }
 """Functions and methods whose result has elements of their first argument, and zeros."""
 

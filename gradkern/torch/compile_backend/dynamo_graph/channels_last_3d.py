@@ -24,10 +24,14 @@ __all__ = ["arrange"]
 
 _NAME = "channels_last_3d"
 _CONVS = (torch.conv3d, torch.conv_transpose3d)
-_NORMS = (functional.instance_norm, functional.group_norm)
+_UNSURE = {
+    *(functional.instance_norm, functional.group_norm, functional.interpolate, torch._C._nn.pad),
+    *(functional.avg_pool3d, functional.adaptive_avg_pool3d),
+}
+"""Functions of those below whose result may have channels first in Inductor's graphs, on a GPU or of few channels."""
 _FUNCTIONS = {
     *_CONVS,
-    *_NORMS,
+    *_UNSURE,
     *(operator.add, operator.iadd, operator.sub, operator.isub, operator.mul, operator.imul, operator.truediv),
     *(torch.add, torch.sub, torch.mul, torch.div, torch.cat, torch.relu, torch.relu_, torch.sigmoid, torch.tanh),
     *(functional.relu, functional.relu_, functional.leaky_relu, functional.leaky_relu_, functional.elu),
@@ -129,7 +133,7 @@ def _doubt(graph: fx.Graph) -> str:
 def _turned(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
     """Insert the changes of order. Returns the nodes that have channels last now."""
     last: set[fx.Node] = set()
-    unsure: set[fx.Node] = set()  # of those: norms, and what has their order. Inductor's give channels first
+    unsure: set[fx.Node] = set()  # of those: what may have channels first all the same, and what has their order
     for node in list(graph.nodes):
         volumes = [each for each in node.all_input_nodes if _is_volume(each)]
         if node.op == "call_function" and node.target in _CONVS:
@@ -144,7 +148,7 @@ def _turned(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
             first = [each for each in volumes if memory(each) & written] or volumes
             if _is_volume(node) and last.intersection(first):
                 last.add(node)
-                if node.target in _NORMS or unsure.intersection(first):
+                if node.target in _UNSURE or unsure.intersection(first):
                     unsure.add(node)
         else:
             for each in filter(_had_channels_first, last.intersection(volumes)):
