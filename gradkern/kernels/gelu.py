@@ -40,8 +40,6 @@ from numba.cuda import float32
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["gelu_of", "slope_of"]
-
 _DENSITY_AT_0 = 0.3989422804014327  # phi(0)
 _LOG2_E = 1.4426950408889634
 _C, _A = 0.7978845608028654, 0.044715  # of the fast form

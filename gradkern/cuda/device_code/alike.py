@@ -9,8 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 
-__all__ = ["once_for_alike"]
-
 _MOST = 512  # functions kept, each with Numba's data about it: those of twenty kernels: these compile a tenth faster
 
 

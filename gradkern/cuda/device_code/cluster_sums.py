@@ -15,8 +15,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["cluster_sums"]
-
 
 def cluster_sums(
     compute: str, blocks: int, places: int, barrier_at: int, pairs_at: int

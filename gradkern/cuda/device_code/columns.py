@@ -7,8 +7,6 @@ from ctypes import c_double, c_float, c_int32, c_int64
 from dataclasses import dataclass
 from math import log2
 
-__all__ = ["ITEMSIZE", "ByColumns", "ByElementType", "ColumnSums", "bits_of", "last_step", "reciprocal", "round_up"]
-
 _MOST_IN_FLIGHT = 6  # with 8, registers spilled once
 ITEMSIZE = {"bool": 1, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 

@@ -10,8 +10,6 @@ from gradkern.cuda.compile import front_end
 from gradkern.cuda.device_code.alike import once_for_alike
 from gradkern.cuda.front_end.folding import folded
 
-__all__ = ["device_function"]
-
 _numba: Any = import_module("numba.cuda")  # it has no types
 
 

@@ -11,8 +11,6 @@ from numba.cuda import float32, float64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["inverse_root", "inverse_std"]
-
 
 def inverse_root(compute: str) -> Callable[[Any], Any]:
     """The device function inverse_root(x), of x in the type `compute`: infinity for 0, and 0 for infinity."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MOST_LETTERS", "kernel_name", "operator_words"]
-
 MOST_LETTERS = 96
 _SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
 

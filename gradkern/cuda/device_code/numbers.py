@@ -12,8 +12,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["integer_access", "number_access"]
-
 
 def number_access(
     dtype: str, compute: str, native_bfloat16: bool = True

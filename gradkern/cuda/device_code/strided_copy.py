@@ -19,8 +19,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["build"]
-
 _WORDS, _ACCESSES = 16, 8  # of a thread, in flight at a time; each access needs registers for its address, too
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["bytes_spanned"]
-
 
 @device_function
 def bytes_spanned(address: int, size: int) -> int:

@@ -16,8 +16,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.activation_alpha import without_alpha
 from gradkern.kernels.gelu import gelu_of, slope_of
 
-__all__ = ["activation_of", "derivative_of", "scale_of"]
-
 _LOG2_E = 1.4426950408889634
 
 

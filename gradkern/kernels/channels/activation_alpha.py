@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["with_alpha", "without_alpha"]
-
 
 def with_alpha(attributes: Mapping[str, Any]) -> str:
     """The activation of a call with these attributes: "none", "relu", "silu", or "leaky_relu 0.01"."""

@@ -12,18 +12,6 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.kernels.channels.activation_alpha import without_alpha
 from gradkern.kernels.channels.times import ChannelsLastTimes
 
-__all__ = [
-    "ARGUMENTS",
-    "CHANNELS_AT",
-    "CLUSTER_SIZES",
-    "PARTS",
-    "ChannelsLastConfig",
-    "RowsPartition",
-    "channels_last_partitions",
-    "persistent_time",
-    "streaming_time",
-]
-
 ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "bias", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
     *("items", "channels", "rows", "row_bytes", "vectors", "cluster_size", "steps", "warps_at", "blocks_at", "data_at"),

@@ -29,8 +29,6 @@ from gradkern.cuda.device_code.numbers import number_access
 from gradkern.kernels.channels.activation import derivative_of
 from gradkern.kernels.channels.channels_last_config import CHANNELS_AT, PARTS, ChannelsLastConfig
 
-__all__ = ["build"]
-
 ROWS_AT_ONCE = 8  # copied through registers
 
 

@@ -18,8 +18,6 @@ from gradkern.kernels.channels.persistent_plan import DATA, Named, max_cluster_s
 from gradkern.kernels.channels.times import ChannelsLastTimes, times
 from gradkern.strides import is_dense
 
-__all__ = ["channels_last_plan", "fitting_partitions"]
-
 _VECTOR = 16  # bytes, at most
 
 

@@ -11,19 +11,6 @@ from gradkern.cuda.device_code.columns import ByElementType, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.kernels.channels.times import SinglePassTimes
 
-__all__ = [
-    "ARGUMENTS",
-    "UNIT",
-    "Partition",
-    "PersistentConfig",
-    "Sizes",
-    "resident_partitions",
-    "single_pass_configs",
-    "single_pass_partition",
-    "single_pass_time",
-    "streaming_time",
-]
-
 ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "scale", "mean", "deviation", "dX", "scale_sum", "bias_sum"),
     *("items", "channels", "images", "batch", "slots", "plane", "plane_bytes", "pitch", "image", "elements"),

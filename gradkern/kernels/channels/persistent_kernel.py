@@ -36,8 +36,6 @@ from gradkern.cuda.device_code.units import bytes_spanned
 from gradkern.kernels.channels.persistent_config import UNIT, PersistentConfig
 from gradkern.kernels.channels.persistent_pass import persistent_passes
 
-__all__ = ["build"]
-
 
 def build(config: PersistentConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""

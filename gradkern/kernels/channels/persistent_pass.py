@@ -18,8 +18,6 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.persistent_config import UNIT, PersistentConfig
 
-__all__ = ["persistent_passes"]
-
 
 def persistent_passes(config: PersistentConfig) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The first pass over a slot and the second, as two device functions:

@@ -22,17 +22,6 @@ from gradkern.kernels.channels.persistent_config import (
 from gradkern.kernels.channels.times import SinglePassTimes, times
 from gradkern.strides import is_dense
 
-__all__ = [
-    "DATA",
-    "Named",
-    "max_cluster_size",
-    "persistent_launch",
-    "persistent_plan",
-    "resident_configs",
-    "single_pass_plan",
-    "types_of",
-]
-
 DATA = ("D", "X", "dX")
 
 Named = Mapping[str, tuple[str, Tensor]]

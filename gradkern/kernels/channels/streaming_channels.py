@@ -21,8 +21,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_statistics import sampler, statistics_of_sums
 
-__all__ = ["at_once", "channel_loader"]
-
 
 def at_once(config: StreamingConfig) -> int:
     """Number of channels that are loaded at a time."""

@@ -8,8 +8,6 @@ from gradkern.cuda.device_code.columns import ByElementType, ColumnSums
 from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.kernels.channels.activation_alpha import without_alpha
 
-__all__ = ["StreamingConfig", "second_pass", "sharing_ring", "with_largest_ring"]
-
 _RESERVED = 1024  # bytes of shared memory that CUDA reserves for each block
 
 

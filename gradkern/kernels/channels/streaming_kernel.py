@@ -33,8 +33,6 @@ from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_pass import one_pass
 from gradkern.kernels.channels.streaming_statistics import sampler, statistics_writer
 
-__all__ = ["build"]
-
 
 def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument (ARGUMENTS) an int64. `elements`

@@ -21,8 +21,6 @@ from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_rows import fetcher, loader, rounder, storer
 from gradkern.kernels.channels.streaming_tile import divider, outer_channel, tile_sums
 
-__all__ = ["one_pass"]
-
 
 def one_pass(
     config: StreamingConfig, inverse: Callable[..., Any], times_inverse: Callable[..., Any]

@@ -15,8 +15,6 @@ from gradkern.kernels.channels.streaming_config import StreamingConfig, second_p
 from gradkern.kernels.channels.streaming_tiling import ARGUMENTS, Dimensions, Tiling, choose_tiling
 from gradkern.strides import is_dense, memory_order, merged_axes
 
-__all__ = ["dimensions_of", "plan"]
-
 _DATA = ("D", "D2", "X", "Y", "Z", "dX", "dZ")
 _PER_CHANNEL = (
     "scale",

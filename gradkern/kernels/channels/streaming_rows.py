@@ -17,8 +17,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 
-__all__ = ["fetcher", "loader", "rounder", "storer"]
-
 
 def fetcher(config: StreamingConfig, names: tuple[str, ...]) -> Callable[..., None]:
     """The device function fetch(slot, data, at, vectors, end): copies one row of an item, from `at` on, of these arrays

@@ -20,8 +20,6 @@ from gradkern.cuda.device_code.inverse_root import inverse_root
 from gradkern.cuda.device_code.numbers import number_access
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 
-__all__ = ["sampler", "statistics_of_sums", "statistics_writer"]
-
 
 def sampler(config: StreamingConfig, count: int) -> Callable[..., None]:
     """The device function sample(values, X, channel, samples): K of `count` channels from `channel` on. samples: the

@@ -13,8 +13,6 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 
-__all__ = ["divider", "outer_channel", "tile_sums"]
-
 
 @device_function
 def outer_channel(outer_index: int, n1: int, n2: int, n3: int, n4: int, n5: int) -> int:

@@ -27,8 +27,6 @@ from math import gcd, prod
 from gradkern.cuda.device_code.columns import last_step, round_up
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 
-__all__ = ["ARGUMENTS", "Dimensions", "Tiling", "best_tiling", "choose_tiling", "fitted"]
-
 OUTER_SIZES = (
     "n1",
     "n2",

@@ -13,20 +13,6 @@ from typing import Self, TypeVar
 from gradkern.cuda.device_code.columns import ByColumns, ByElementType, ColumnSums, last_step, reciprocal
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 
-__all__ = [
-    "ARGUMENTS",
-    "BLOCKS",
-    "LINE",
-    "VECTOR",
-    "TilesConfig",
-    "fold_of_sums",
-    "lanes_of_line",
-    "one_tile",
-    "tiles_of_sums",
-    "with_fold",
-    "with_lanes",
-]
-
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("D", "X", "first_parameter", "dX", "first_sum", "partial", "counter"),
     *("rows", "tail", "D_stride", "X_stride", "dX_stride"),
@@ -103,7 +89,7 @@ class TilesConfig(ByColumns, ByElementType):
 
     @property
     def batch_time(self) -> float:
-        """Microseconds of arithmetic for the rows of a block at a time, if all rows are one tile: see one_tile."""
+        """Microseconds of arithmetic for the rows of a block at a time, if all rows are one tile: see _one_tile."""
         return 0
 
     @property
@@ -186,14 +172,14 @@ class TilesConfig(ByColumns, ByElementType):
 Config = TypeVar("Config", bound=TilesConfig)
 
 
-def one_tile(config: Config, columns: int, rows: int, processors: int) -> Config | None:
+def _one_tile(config: Config, columns: int, rows: int, processors: int) -> Config | None:
     """`config`, not folded, with all rows of a slice in one tile, where that is faster than many: no sums over blocks
     and no grid-wide barrier.
     """
     if rows <= _FEW_ROWS:
         if config.width * config.data_itemsize < VECTOR and rows * columns // config.width > _FEW_VECTORS:
             return None
-        lanes = lanes_of_line(config)
+        lanes = _lanes_of_line(config)
         chosen = with_lanes(config, columns, (lanes // 2, lanes), 32)
         unrolls = (each for each in (2, 4, 8) if -(-rows // (each * chosen.group_rows)) <= _MOST_GROUPS)
         return _of_one_tile(chosen, rows, next(unrolls))
@@ -212,7 +198,7 @@ def with_fold(config: Config, columns: int, rows: int, processors: int) -> tuple
     """
     fold = config.width // gcd(columns, config.width)
     unfolded = config.with_width(config.width // fold)
-    if rows < fold or one_tile(unfolded, columns, rows, processors):
+    if rows < fold or _one_tile(unfolded, columns, rows, processors):
         return unfolded, 1
     return config, fold_of_sums(config, rows, columns, fold)
 
@@ -241,7 +227,7 @@ def tiles_of_sums(config: Config, columns: int, rows: int, processors: int, thre
     but are small enough that blocks finish together (1024 bytes: 5 % slower; 64 bytes: 8 %). Where rows are not a
     multiple of a cache line, two slices share lines: slices of 512 bytes if rows are long (1 to 2 % faster).
     """
-    if not config.folded and (found := one_tile(config, columns, rows, processors)):
+    if not config.folded and (found := _one_tile(config, columns, rows, processors)):
         return found
     chosen = replace(_with_lanes_of_sums(config, columns, rows, threads), unroll=unroll, blocks_per_processor=BLOCKS)
     chosen = _filled(_widened(chosen, columns, rows, processors), rows)
@@ -293,7 +279,7 @@ def fold_of_sums(config: TilesConfig, rows: int, columns: int, vectors: int) -> 
     def filled(fold: int) -> float:
         each = _with_lanes_of_sums(config, columns * fold, rows // fold, 32)
         share = columns * fold / (each.slices(columns * fold) * each.most_columns)
-        return share - 0.02 * (log2(fold / vectors) + (each.lanes < 2 * lanes_of_line(config)))
+        return share - 0.02 * (log2(fold / vectors) + (each.lanes < 2 * _lanes_of_line(config)))
 
     return max(folds, key=filled)
 
@@ -305,7 +291,7 @@ def _with_lanes_of_sums(config: Config, columns: int, rows: int, threads: int) -
     gradients of GELU took 0.983 of the time on average on an H200 (0.95 to 1.005). Not for few rows: these are one
     tile, nor in float64, where the instructions of GELU take longer than memory.
     """
-    lanes, penalty, row_bytes = lanes_of_line(config), 0.02, columns * config.data_itemsize
+    lanes, penalty, row_bytes = _lanes_of_line(config), 0.02, columns * config.data_itemsize
     if config.compute != "float64":
         whole_lines = row_bytes % LINE == 0
         penalty = 0.02 if whole_lines else 0.06
@@ -314,7 +300,7 @@ def _with_lanes_of_sums(config: Config, columns: int, rows: int, threads: int) -
     return with_lanes(config, columns, (2 * lanes, lanes), threads, penalty)
 
 
-def lanes_of_line(config: TilesConfig) -> int:
+def _lanes_of_line(config: TilesConfig) -> int:
     """Lanes that cover 128 bytes."""
     return max(8, LINE // (config.width * config.data_itemsize))
 

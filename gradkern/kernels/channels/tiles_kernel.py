@@ -33,8 +33,6 @@ from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.tiles_config import TilesConfig
 
-__all__ = ["tiles_kernel"]
-
 
 def tiles_kernel(
     config: TilesConfig,

@@ -11,8 +11,6 @@ from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
 from gradkern.cuda.launches_plan import LaunchesPlan, plan_of
 from gradkern.kernels.channels.tiles_config import ARGUMENTS, BLOCKS, TilesConfig
 
-__all__ = ["has_long_rows", "parameters_at_once", "tiles_plan"]
-
 
 def tiles_plan(
     name: str,

@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["DATA", "ChannelsLastTimes", "SinglePassTimes", "name_of", "times"]
-
 DATA = Path(__file__).with_name("times.json")
 
 

@@ -7,17 +7,6 @@ from dataclasses import dataclass
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
-__all__ = [
-    "ARGUMENTS",
-    "BITS",
-    "SUM_ARGUMENTS",
-    "ElementwiseConfig",
-    "ElementwiseTypes",
-    "TotalsConfig",
-    "configs",
-    "widest_vector",
-]
-
 ARGUMENTS = (  # distances of rows are in bytes, `columns` in vectors: multiplier and shift divide by it
     *(f"input_{n}" for n in range(3)),
     *(f"output_{n}" for n in range(3)),

@@ -18,8 +18,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.kernels.elementwise.config import BITS, ElementwiseConfig, ElementwiseTypes
 
-__all__ = ["array_of_block", "elementwise_kernel", "number_loader"]
-
 
 def elementwise_kernel(
     types: ElementwiseTypes,
@@ -49,7 +47,7 @@ def elementwise_kernel(
     O0, O1, O2 = (WIDTH * ITEMSIZE[each] for each in written)
     store_0, store_1, store_2 = (i.storer("global", each, WIDTH, types.native_bfloat16) for each in written)
     one_0, one_1, one_2 = (i.storer("global", each, 1, types.native_bfloat16) for each in written)
-    number_0, number_1, number_2 = (number_loader(each, types.compute) for each in (*types.numbers, "", "", "")[:3])
+    number_0, number_1, number_2 = (_number_loader(each, types.compute) for each in (*types.numbers, "", "", "")[:3])
 
     @device_function
     def compute(y0: Any, y1: Any, y2: Any, e: int, x0: Any, x1: Any, x2: Any, r: Any) -> None:
@@ -234,7 +232,7 @@ def _input(types: ElementwiseTypes, kind: str, width: int, rows: bool = True) ->
     return load, unpack
 
 
-def number_loader(kind: str, compute: str) -> Callable[[int], Any]:
+def _number_loader(kind: str, compute: str) -> Callable[[int], Any]:
     """A device function of an argument: the number in the type of arithmetic. The argument has its bits, or, with a
     `kind`, is the address of one of that type.
     """

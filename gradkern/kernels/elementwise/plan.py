@@ -15,8 +15,6 @@ from gradkern.kernels.elementwise.config import ARGUMENTS, BITS, ElementwiseType
 from gradkern.kernels.rows.problem import RowsAxis, merged
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["elementwise_plan", "floats_of"]
-
 
 def floats_of(values: Mapping[str, Any]) -> list[float]:
     """The attributes that are floats, in contract order."""

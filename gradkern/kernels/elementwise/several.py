@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-__all__ = ["ARRAYS", "arguments_of", "numbers_of"]
-
 ARRAYS = 32  # of a launch, at most: 129 arguments
 
 

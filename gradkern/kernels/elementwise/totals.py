@@ -18,8 +18,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.elementwise.config import TotalsConfig
 from gradkern.kernels.elementwise.kernel import array_of_block
 
-__all__ = ["parts_kernel", "sum_kernel"]
-
 
 def _over_block(threads: int) -> Callable[[Any], Any]:
     """A device function of a thread's number: the sum over the block."""

@@ -13,8 +13,6 @@ from gradkern.kernels.elementwise.config import SUM_ARGUMENTS, TotalsConfig, wid
 from gradkern.kernels.elementwise.several import ARRAYS, arguments_of, numbers_of
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["totals_plan"]
-
 _BLOCKS = 8  # of a multiprocessor, at most
 _THREADS = 256
 

@@ -14,16 +14,6 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = [
-    "NO_REDUCTION",
-    "NO_RESULTS",
-    "Reduction",
-    "RowArithmetic",
-    "not_rescaled",
-    "picking",
-    "vector_access",
-]
-
 
 @device_function
 def _sums(first: Any, second: Any, more: Any, other: Any) -> Any:

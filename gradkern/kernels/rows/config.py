@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
 from gradkern.kernels.rows.problem import VECTOR, RowsProblem, RowsTypes
 
-__all__ = ["BARRIER", "RowsConfig", "configs"]
-
 BARRIER = 8  # bytes of a transaction barrier
 
 HELD_WORDS = 32  # of 4 bytes, of all inputs, that a thread keeps from the sums to the results

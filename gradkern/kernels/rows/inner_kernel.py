@@ -28,8 +28,6 @@ from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, over_teams
 
-__all__ = ["inner_kernel"]
-
 
 def inner_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -> Callable[..., None]:
     """The kernel, as a function that Numba compiles with every argument (problem.ARGUMENTS) an int64."""

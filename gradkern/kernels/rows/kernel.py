@@ -32,8 +32,6 @@ from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import VECTOR, RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, identity_of, over_lanes_of, over_row
 
-__all__ = ["rows_kernel"]
-
 
 def rows_kernel(types: RowsTypes, config: RowsConfig, arithmetic: RowArithmetic) -> Callable[..., None]:
     """The kernel, as a function that Numba compiles with every argument (problem.ARGUMENTS) an int64."""

@@ -16,8 +16,6 @@ from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.kernels.rows.config import RowsConfig, configs
 from gradkern.kernels.rows.problem import ARGUMENTS, RowsProblem, RowsTypes, problem_of
 
-__all__ = ["RowArrays", "launch_of", "rows_plan", "rows_problem", "sizes_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class RowArrays:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from gradkern.call import Refusal, Tensor
 
-__all__ = ["ARGUMENTS", "VECTOR", "RowsAxis", "RowsProblem", "RowsTypes", "merged", "problem_of"]
-
 MOST_INPUTS, MOST_OUTPUTS, MOST_PARAMETERS, MOST_SCALARS, MOST_RESULTS = 3, 2, 3, 5, 2
 
 ARGUMENTS = (  # of the kernels: addresses, then numbers; strides are in bytes

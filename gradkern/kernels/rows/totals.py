@@ -16,8 +16,6 @@ from gradkern.kernels.rows.access import Reduction, not_rescaled
 from gradkern.kernels.rows.config import BARRIER, RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["cluster_barriers", "identity_of", "over_lanes_of", "over_row", "over_teams"]
-
 
 def identity_of(types: RowsTypes, reduction: Reduction) -> Callable[[], Any]:
     """The device function identity() -> the two values of no elements."""

@@ -6,20 +6,6 @@ from dataclasses import dataclass, replace
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
-__all__ = [
-    "COUNT_ARGUMENTS",
-    "MOST",
-    "SCATTER_ARGUMENTS",
-    "SUMS_ARGUMENTS",
-    "KeyTypes",
-    "SortConfig",
-    "SumsConfig",
-    "SumsTypes",
-    "piece_of",
-    "sort_config",
-    "sums_config",
-]
-
 MOST = 8  # dimensions, and indices of an element, that a key is made of
 _NUMBERS = tuple(f"{name}_{n}" for name in ("size", "stride", "bound", "step") for n in range(MOST))
 _CLEARED = ("blocks", "target", "clear_from", "clear_to")

@@ -23,8 +23,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.kernels.segments.config import SumsConfig, SumsTypes
 
-__all__ = ["build_parts", "build_sums"]
-
 
 def _store_row(config: SumsConfig, types: SumsTypes) -> Callable[[int, Any], None]:
     """A device function store(address, sums): of a vector of a row."""

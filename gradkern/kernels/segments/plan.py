@@ -25,8 +25,6 @@ from gradkern.kernels.segments.config import (
     sums_config,
 )
 
-__all__ = ["Keys", "segments_plan"]
-
 _MOST_BLOCKS = 128  # of a pass of the sort: each block reads the counts of all
 _SORT, _SUMS = "gradkern.kernels.segments.sort:", "gradkern.kernels.segments.kernel:"
 _VECTOR = 16  # bytes of a store, at most

@@ -24,8 +24,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.kernels.segments.config import SortConfig
 
-__all__ = ["build_count", "build_scatter", "count_kernel"]
-
 
 def _counting(config: SortConfig) -> Callable[[int, Any], None]:
     """A device function add(counters, digits): counts a warp's digits, those of each step in turn."""

@@ -112,8 +112,6 @@ from typing import Any
 
 from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
 
-__all__ = ["DERIVATIVE_FROM_SIGN", "resolve"]
-
 _MOST = 2**63 - 1
 DERIVATIVE_FROM_SIGN = ("relu", "leaky_relu")
 """Activations whose derivative the output's sign tells."""

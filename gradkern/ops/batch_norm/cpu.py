@@ -18,8 +18,6 @@ from gradkern.cpu.element_types import arithmetic, array_type
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.runs import Runs
 
-__all__ = ["plan"]
-
 _READ = ("dY", "X", "Scale", "saved_mean", "saved_inv_std")
 _SUMS = ("dScale", "dBias")
 _OF_ELEMENTS = dict(

@@ -14,8 +14,6 @@ from gradkern.cpu.element_types import arithmetic, array_type
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.runs import Runs
 
-__all__ = ["plan"]
-
 _OVER = ("X", "Z")
 _OUTPUTS = ("Y", "running_mean", "running_var", "saved_mean", "saved_inv_std")
 _OF_ELEMENTS = {"X": "X", "scale": "scale", "bias": "B", "Z": "Z"}

@@ -12,8 +12,6 @@ from gradkern.cpu.batch_norm_statistics import Statistics
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.runs import Runs
 
-__all__ = ["plan"]
-
 _OVER = "X", "Z"  # as of all passes over elements; here is no Z
 _OF_ELEMENTS = {"X": "X", "scale": "scale", "bias": "B", "mean": "saved_mean", "inv_std": "saved_inv_std"}
 

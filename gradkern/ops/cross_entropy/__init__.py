@@ -43,8 +43,6 @@ from typing import Any
 
 from gradkern.errors import ArgumentError, AttributeValueError
 
-__all__ = ["resolve"]
-
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """The attributes; raises ArgumentError for CrossEntropy with neither or both of labels and probabilities, and

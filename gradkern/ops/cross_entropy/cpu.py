@@ -22,8 +22,6 @@ from gradkern.errors import DataError
 from gradkern.ops.cross_entropy.roles import Roles, empty_is_nan, roles_of
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["label_weights", "plan", "reduced", "row_factors"]
-
 _ELEMENTS = 1 << 16  # of a task, or one row
 _LABELS, _NUMBERS = array_type(np.dtype(np.int64)), array_type(np.dtype(np.float64))
 

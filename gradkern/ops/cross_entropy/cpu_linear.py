@@ -14,8 +14,6 @@ from gradkern.ops.cross_entropy.parts import chunks
 from gradkern.ops.cross_entropy.roles import empty_is_nan
 from gradkern.strides import c_strides
 
-__all__ = ["plan"]
-
 
 @dataclass
 class LinearPlan:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LEAST_ROWS", "chunks", "padded"]
-
 LEAST_ROWS = 1024
 """Of a part: with fewer, the products read W more often than they compute."""
 _STEP = 128  # rows of a product's tile

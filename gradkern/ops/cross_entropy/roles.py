@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from gradkern.call import Call
 
-__all__ = ["Roles", "empty_is_nan", "roles_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Roles:

@@ -26,8 +26,6 @@ from typing import Any
 
 from gradkern.errors import AttributeValueError, DataError, ShapeError
 
-__all__ = ["ranges_of", "resolve"]
-
 Shape = tuple[int, ...]
 
 

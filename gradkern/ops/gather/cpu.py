@@ -16,8 +16,6 @@ from gradkern.cpu.threads import QUEUE, take
 from gradkern.errors import DataError
 from gradkern.ops.gather.keys import Gather, gather_of
 
-__all__ = ["plan"]
-
 _WIDTH = 512  # columns side by side that one task takes
 _ELEMENTS = 1 << 16  # of dX, of one task
 _INTS = array_type(np.dtype(np.int64))

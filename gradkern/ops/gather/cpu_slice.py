@@ -10,8 +10,6 @@ import numpy as np
 from gradkern.call import Call
 from gradkern.ops.gather import ranges_of
 
-__all__ = ["SlicePlan", "plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class SlicePlan:

@@ -11,8 +11,6 @@ from gradkern.call import Call
 from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.errors import DataError
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> FlatPlan:
     rows, columns = prod((call.axes["d0"], call.axes["d1"])), prod(call.axes["after"])

@@ -7,8 +7,6 @@ from math import prod
 
 from gradkern.call import Call
 
-__all__ = ["Gather", "gather_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Gather:

@@ -39,8 +39,6 @@ from typing import Any
 
 from gradkern.errors import ArgumentError, AttributeValueError
 
-__all__ = ["activation_of", "resolve"]
-
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """The attributes. Raises AttributeValueError for an infinite activation_alpha, ArgumentError for a gradient of an

@@ -15,8 +15,6 @@ from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.ops.group_norm import activation_of
 from gradkern.ops.group_norm.cpu_channels import Channels, Wide, empty_plan, gain_and_bias, wide
 
-__all__ = ["plan"]
-
 _FLOAT64 = np.dtype(np.float64)
 _SUMS = ("dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad")
 

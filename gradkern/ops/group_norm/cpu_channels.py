@@ -15,8 +15,6 @@ from gradkern.cpu.element_types import arithmetic
 from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.cpu.runs import Runs
 
-__all__ = ["Channels", "Wide", "empty_plan", "gain_and_bias", "wide"]
-
 Wide = np.ndarray[Any, np.dtype[np.float64]]
 """In float64, of shape (N, C), (N, 1) or (1, C)."""
 

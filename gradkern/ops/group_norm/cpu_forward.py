@@ -17,8 +17,6 @@ from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.ops.group_norm import activation_of
 from gradkern.ops.group_norm.cpu_channels import Channels, Wide, empty_plan, gain_and_bias, wide
 
-__all__ = ["plan"]
-
 _OF_CHANNELS = ("scale", "mean", "inv_std", "bias")
 
 

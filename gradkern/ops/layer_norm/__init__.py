@@ -46,8 +46,6 @@ more. Results are deterministic, bit for bit. No input can be
 recomputed from a zero in the invertible form's scale: it is an error on the CPU and NaN in its column on a GPU.
 """
 
-__all__ = ["NAMES"]
-
 NAMES = {  # of a norm's arrays: contract name -> the kernels'
     "X": "X",
     "input": "X",

@@ -18,8 +18,6 @@ from gradkern.cpu.sums import BLOCK, SPAN, RowSums, flush, rows_per_task
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.errors import DataError
 
-__all__ = ["plan"]
-
 _SUMS = ("scale_grad", "bias_grad", "X_grad_sum")
 
 

@@ -19,8 +19,6 @@ from gradkern.cpu.sums import SPAN, rows_per_task
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.ops.layer_norm import NAMES
 
-__all__ = ["plan"]
-
 _LEAST, _MOST = 1e-30, 1e38
 """Sums in float32 within these have lost nothing below or above what the type holds; others are taken in float64."""
 

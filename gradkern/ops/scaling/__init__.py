@@ -24,8 +24,6 @@ from typing import Any
 
 from gradkern.errors import AttributeValueError
 
-__all__ = ["resolve"]
-
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """Nothing is left open; the third array and scale_2 are refused one without the other."""

@@ -13,8 +13,6 @@ from gradkern.cpu.elementwise import elementwise_kernel, elementwise_plan
 from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.ops.scaling.several import SeveralPlan, several
 
-__all__ = ["plan"]
-
 
 @numba.njit(**INLINE)
 def _sum_of_two(x0: Any, x1: Any, _: Any, r: Any, one: Any) -> Any:

@@ -14,8 +14,6 @@ from gradkern.cpu.element_types import arithmetic
 from gradkern.cpu.elementwise import elementwise_kernel, elementwise_plan
 from gradkern.cpu.flat_plan import FlatPlan
 
-__all__ = ["plan"]
-
 _PART = 1 << 18  # elements whose quotients are in memory at a time
 
 

@@ -11,8 +11,6 @@ import numpy as np
 from gradkern.call import Call, Plan
 from gradkern.strides import c_strides
 
-__all__ = ["SeveralPlan", "several"]
-
 
 @dataclass(frozen=True, slots=True)
 class SeveralPlan:

@@ -12,8 +12,6 @@ from numba.cuda import float32, float64, int64
 
 from gradkern.cuda.device_code import intrinsics
 
-__all__ = ["ARGUMENTS", "build"]
-
 ARGUMENTS = 13
 
 

@@ -25,8 +25,6 @@ from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search.candidate import Note
 from gradkern.strides import is_dense
 
-__all__ = ["CudnnCandidate", "build", "configs", "version"]
-
 _INPUTS = {"dY": "dY", "X": "X", "Scale": "scale", "saved_mean": "mean", "saved_inv_std": "inv_std"}
 _OUTPUTS = ("dX", "dScale", "dBias")
 _DATA = ("dY", "X", "dX")

@@ -20,8 +20,6 @@ from gradkern.cudnn.tensor import TensorDescriptor
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.strides import c_strides
 
-__all__ = ["Extended", "Layout", "Operands", "Plain"]
-
 _ALIGNED = 16
 _PLAIN_ALIGNED = 4  # with 16-bit data at an odd multiple of 2 bytes it faulted (9.19, H200)
 _EPSILON = 1e-5  # no effect with given statistics; it must not be negative

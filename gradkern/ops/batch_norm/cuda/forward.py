@@ -17,8 +17,6 @@ from gradkern.kernels.channels import streaming_plan
 from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.strides import overlaps_itself
 
-__all__ = ["plan"]
-
 _NAMES = {  # contract name -> the kernel's
     **{name: name for name in ("X", "Z", "Y", "scale", "input_mean", "input_var", "running_mean", "running_var")},
     "B": "bias",

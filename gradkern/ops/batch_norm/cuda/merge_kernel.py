@@ -20,8 +20,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import number_access
 
-__all__ = ["build"]
-
 
 def build(dtype: str, running: str, epsilon: float, outputs: tuple[str, ...]) -> Callable[..., None]:
     """The kernel of parts.MERGE_ARGUMENTS, each an int64. running: the type of the running statistics."""

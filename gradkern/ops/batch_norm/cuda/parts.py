@@ -14,8 +14,6 @@ from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.kernels.channels import streaming_plan
 
-__all__ = ["MERGE_ARGUMENTS", "NAMES", "plan"]
-
 NAMES = {  # contract name -> the kernel's
     "dY": "D",
     "X": "X",

@@ -8,8 +8,6 @@ from typing import Literal
 
 from gradkern.call import Tensor
 
-__all__ = ["Mode", "Problem"]
-
 Mode = Literal["auto", "spatial", "spatial_persistent"]
 
 

@@ -12,8 +12,6 @@ import numpy as np
 from gradkern.kernels.channels.activation_alpha import without_alpha
 from gradkern.ops.batch_norm.cuda.problem import Problem
 
-__all__ = ["elements"]
-
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARGUMENTS", "BLOCK", "EXACT_LABELS", "MOST_BLOCKS", "LossConfig"]
-
 EXACT_LABELS = 1 << 24
 """Labels below are exact in float32, where they are among a row's numbers."""
 BLOCK, MOST_BLOCKS = 512, 256  # threads, and blocks, of the sums over rows

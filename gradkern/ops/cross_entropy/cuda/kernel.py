@@ -27,8 +27,6 @@ from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.ops.cross_entropy.cuda.config import LossConfig
 from gradkern.ops.cross_entropy.cuda.labels import IGNORED, ZERO_ROW, label_loader, weight_of
 
-__all__ = ["build"]
-
 _NEAR_ZERO = 0.25  # of a log probability: beyond, exp(x) - 1 has its digits
 
 

@@ -16,8 +16,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.ops.cross_entropy.cuda.config import BLOCK, LossConfig
 
-__all__ = ["IGNORED", "ZERO_ROW", "build", "label_loader", "weight_of"]
-
 IGNORED, INVALID, ZERO_ROW = -1, -2, -3
 """In place of labels; the last in place of IGNORED once a row's totals are known, where its gradient is all 0."""
 _IN_FLIGHT = 8  # rows of a thread, of sums

@@ -31,8 +31,6 @@ from gradkern.ops.cross_entropy.parts import chunks, padded
 from gradkern.ops.cross_entropy.roles import roles_of
 from gradkern.strides import c_strides
 
-__all__ = ["plan"]
-
 _X, _W, _LOGITS, _DX, _DW, _ONES, _DB = range(7)  # operands of the products
 _OPERANDS = ("X", "padded W", "logits", "dX", "dW sums", "ones", "dB sums")
 _multiplying = wrapped("a matrix product")

@@ -22,8 +22,6 @@ from gradkern.kernels.rows.problem import RowsProblem
 from gradkern.ops.cross_entropy.cuda.config import ARGUMENTS, BLOCK, EXACT_LABELS, MOST_BLOCKS, LossConfig
 from gradkern.ops.cross_entropy.roles import Roles, empty_is_nan, roles_of
 
-__all__ = ["LOSSES", "OWN", "OWN_BYTES", "OWN_OFFSETS", "Step", "Steps", "config_of", "empty_plan", "plan"]
-
 LOSSES = "losses of rows"
 OWN = "factors", "of classes", "partials", LOSSES, "counter"
 """Names of what is in scratch memory: the factors of the gradient and of the loss, and the sum of all classes' weights;

@@ -11,8 +11,6 @@ from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.kernel import rows_kernel
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["build"]
-
 
 @device_function
 def _itself(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:

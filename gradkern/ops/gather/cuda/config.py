@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["OF_AXIS", "SliceConfig", "arguments"]
-
 OF_AXIS = ("size", "multiplier", "shift", "first", "count", "step", "step_multiplier", "step_shift", "stride")
 
 

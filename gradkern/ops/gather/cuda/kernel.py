@@ -13,8 +13,6 @@ from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.kernels.segments.config import KeyTypes, SortConfig
 from gradkern.kernels.segments.sort import count_kernel
 
-__all__ = ["build"]
-
 
 def build(config: SortConfig, types: KeyTypes) -> Callable[..., None]:
     """The kernel that makes the keys and counts them, for these types and this config."""

@@ -8,8 +8,6 @@ from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.segments.plan import Keys, segments_plan
 from gradkern.ops.gather.keys import gather_of
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     """The plan of one of the gradients on `call.device`."""

@@ -14,8 +14,6 @@ from gradkern.ops.gather import ranges_of
 from gradkern.ops.gather.cuda.config import OF_AXIS, SliceConfig, arguments
 from gradkern.strides import is_aligned, is_dense, memory_order
 
-__all__ = ["plan"]
-
 _THREADS = 256
 _VECTOR = 16  # bytes of one access, at most
 

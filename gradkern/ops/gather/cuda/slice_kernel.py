@@ -12,8 +12,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.gather.cuda.config import OF_AXIS, SliceConfig
 
-__all__ = ["build"]
-
 
 def _along(axis: int) -> Callable[..., Any]:
     """A device function of an element's place along this axis and the numbers of all: whether it is one of dY, and how

@@ -10,8 +10,6 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 
-__all__ = ["ARGUMENTS", "plan"]
-
 ARGUMENTS = ("input", "indices", "output", "rows", "vectors", "columns", "multiplier", "shift")  # of the kernel
 _THREADS = 256
 

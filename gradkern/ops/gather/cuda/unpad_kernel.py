@@ -10,8 +10,6 @@ from numba.cuda import int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.numbers import integer_access
 
-__all__ = ["build"]
-
 
 def build(size: int, threads: int) -> Callable[..., None]:
     """The kernel (unpad.ARGUMENTS) for vectors of so many bytes, 1 to 16. `columns` is a row's number of vectors."""

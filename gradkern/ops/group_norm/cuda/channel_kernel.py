@@ -30,8 +30,6 @@ from gradkern.ops.group_norm.cuda.group_totals import group_totals, shared_acces
 from gradkern.ops.group_norm.cuda.moments import combining
 from gradkern.ops.group_norm.cuda.numbers import addends_of, parameters_of
 
-__all__ = ["build"]
-
 
 def build(config: GroupNormConfig) -> Callable[..., None]:
     """The kernel of ARGUMENTS, each an int64."""

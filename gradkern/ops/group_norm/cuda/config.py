@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByElementType, round_up
 
-__all__ = ["ARGUMENTS", "BARRIER", "GroupNormConfig"]
-
 BARRIER = 16  # bytes of shared memory for a cluster's transaction barrier
 
 ARGUMENTS = (  # addresses, then numbers

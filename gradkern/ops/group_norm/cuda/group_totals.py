@@ -13,8 +13,6 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.group_norm.cuda.config import GroupNormConfig
 
-__all__ = ["group_totals", "shared_access"]
-
 
 def shared_access(compute: str, first: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The device functions keep(place, value) and kept(place), of numbers in shared memory from byte `first` on."""

@@ -9,8 +9,6 @@ from math import prod
 from gradkern.call import Refusal, Tensor
 from gradkern.strides import is_dense
 
-__all__ = ["Layout", "layout_of"]
-
 _VECTOR = 16  # bytes of one access, at most
 
 

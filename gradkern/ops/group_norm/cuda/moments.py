@@ -15,8 +15,6 @@ from numba.cuda import float32, float64, int32
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["combining"]
-
 
 def combining(gradient: bool, compute: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The device functions combine(count, first, second, more, other, another), of two parts' counts and pairs, and

@@ -11,8 +11,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import number_access
 from gradkern.ops.group_norm.cuda.config import GroupNormConfig
 
-__all__ = ["addends_of", "parameters_of"]
-
 
 def parameters_of(config: GroupNormConfig) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Device functions of a channel c of a sample, with the number nc = n C + c:

@@ -19,8 +19,6 @@ from gradkern.ops.group_norm.cuda.config import BARRIER, GroupNormConfig
 from gradkern.ops.group_norm.cuda.group_totals import shared_access
 from gradkern.ops.group_norm.cuda.numbers import parameters_of
 
-__all__ = ["build"]
-
 
 def build(config: GroupNormConfig) -> Callable[..., None]:
     """The kernel of ARGUMENTS, each an int64."""

@@ -17,8 +17,6 @@ from gradkern.ops.group_norm import activation_of
 from gradkern.ops.group_norm.cuda.config import ARGUMENTS, GroupNormConfig
 from gradkern.ops.group_norm.cuda.layout import Layout, layout_of
 
-__all__ = ["plan"]
-
 _DATA = ("dY", "X", "skip", "residual_grad", "Y", "S", "dX")
 _NAMES = {"input": "X", "output": "Y", "scale": "gamma", "B": "beta"}
 """The kernels' names of arrays with other names in a contract."""

@@ -13,8 +13,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["aligned_rows"]
-
 
 def aligned_rows(config: RowConfig) -> tuple[Callable[..., Any], Callable[..., int]]:
     """Two device functions:

@@ -19,8 +19,6 @@ from gradkern.ops.layer_norm.cuda.config import ROWS_IN_FLIGHT, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.parameters import parameter_vector
 from gradkern.ops.layer_norm.cuda.row_passes import centring
 
-__all__ = ["column_blocks"]
-
 
 def column_blocks(config: LayerNormConfig, load_statistics: Callable[..., Any]) -> Callable[..., None]:
     """The device function add_columns(Y_grad, X, scale, bias, mean, inv_std, scale_grad, bias_grad, rows, D_stride,

@@ -17,8 +17,6 @@ from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.layer_norm.cuda.config import ROWS_IN_FLIGHT, LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_tiling import REGISTERS, lanes_for, placed, sliced, uncoalesced
 
-__all__ = ["with_column_blocks"]
-
 # Bytes of an array, at most, so that the L2 cache still holds it when it is read again. Devices without clusters were
 # not measured; some have 4 MB of L2 cache.
 _MOST_BYTES, _MOST_BYTES_BEFORE = 12 << 20, 1 << 20

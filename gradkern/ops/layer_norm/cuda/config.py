@@ -9,8 +9,6 @@ from gradkern.cuda.device_code.columns import ColumnSums, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["ARGUMENTS", "ROWS_IN_FLIGHT", "LayerNormConfig"]
-
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     # the fourth is bias for the invertible norm, X_grad_sum for the others: no config has both
     *("Y_grad", "X", "scale", "bias_or_X_grad_sum", "mean", "inv_std", "residual", "X_grad", "scale_grad", "bias_grad"),

@@ -45,8 +45,6 @@ from gradkern.ops.layer_norm.cuda.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import row_sums
 
-__all__ = ["build"]
-
 
 def build(config: LayerNormConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""

@@ -13,8 +13,6 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["parameter_vector", "parameter_words", "register_parameter", "shared_parameters"]
-
 
 def parameter_vector(config: RowConfig) -> Callable[..., None]:
     """The device function load(values, parameter, first_column, vector): loads a vector of a parameter."""

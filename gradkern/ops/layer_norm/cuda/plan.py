@@ -20,8 +20,6 @@ from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 from gradkern.ops.layer_norm.cuda.row_plan import NormProblem, problem_of, with_aligned_vectors
 
-__all__ = ["plan"]
-
 Config = TypeVar("Config", bound=RowConfig)
 
 _GRADIENT_NAMES = {  # contract name -> the kernel's

@@ -9,8 +9,6 @@ from typing import Self
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ByElementType, round_up
 
-__all__ = ["RowConfig"]
-
 
 @dataclass(frozen=True, slots=True)
 class RowConfig(ByColumns, ByElementType):

@@ -13,8 +13,6 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 
-__all__ = ["centring", "row_passes"]
-
 
 def centring(config: LayerNormConfig) -> Callable[..., Any]:
     """The device function centre(value, m, bias): X - mean = xh / r; for the invertible norm Y - bias = xh * scale."""

@@ -14,8 +14,6 @@ from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["NormProblem", "problem_of", "with_aligned_vectors"]
-
 Config = TypeVar("Config", bound=RowConfig)
 
 _MEMORY = ("partial", "row_sums", "counter")  # arguments that are no arrays of the call: scratch memory

@@ -18,8 +18,6 @@ from gradkern.cuda.device_code.units import bytes_spanned
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 from gradkern.ops.layer_norm.cuda.row_sums import group_barrier
 
-__all__ = ["row_group", "row_ring"]
-
 
 def row_ring(config: RowConfig) -> tuple[Callable[..., Any], ...]:
     """Four device functions:

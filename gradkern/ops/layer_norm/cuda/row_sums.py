@@ -19,8 +19,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["group_barrier", "pair_exchange", "row_sums"]
-
 
 def group_barrier(config: RowConfig) -> Callable[[int], None]:
     """The device function wait(group): a barrier of the threads of one group of warps.

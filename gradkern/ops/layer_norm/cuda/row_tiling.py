@@ -9,28 +9,17 @@ from typing import TypeVar
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = [
-    "LEAST_SLICE",
-    "REGISTERS",
-    "SMALL",
-    "clusters",
-    "lanes_for",
-    "placed",
-    "sliced",
-    "uncoalesced",
-]
-
 Config = TypeVar("Config", bound=RowConfig)
 
 REGISTERS = 65536  # of a multiprocessor
 SMALL = 128 * 1024  # bytes of shared memory; assemblers for devices with less take a few registers more
-LEAST_SLICE = 4096  # bytes of a row in one block: with less, blocks of a cluster mostly wait for each other
+_LEAST_SLICE = 4096  # bytes of a row in one block: with less, blocks of a cluster mostly wait for each other
 # share of an H200's multiprocessors that can be occupied by clusters of this many blocks
 _PLACED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 6: 0.78, 8: 0.91, 16: 0.85}
 
 
 def sliced(
-    config: Config, columns: int, choices: Iterable[int], least: int = LEAST_SLICE
+    config: Config, columns: int, choices: Iterable[int], least: int = _LEAST_SLICE
 ) -> Iterator[tuple[Config, int]]:
     """`config` with as many blocks per row as `choices` allow, each with columns and at least `least` bytes of them;
     and the columns of a block.

@@ -22,8 +22,6 @@ from gradkern.ops.layer_norm.cuda.row_tiling import (
 )
 from gradkern.ops.layer_norm.cuda.times import CUT, persistent_loss
 
-__all__ = ["choose"]
-
 _MOST_THREADS = 512  # that have rows
 _IN_FLIGHT = 110 * 1024  # bytes of rows on their way to a multiprocessor
 _VALUES = {2: (8, 12, 16, 24), 4: (4, 6, 8, 10, 12, 14, 16, 24), 8: (4, 8, 12)}  # a thread, by the widest type

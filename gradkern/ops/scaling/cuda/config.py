@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARGUMENTS", "AXES", "SUM_ARGUMENTS", "DivisionConfig"]
-
 AXES = 4
 ARGUMENTS = (  # strides are in bytes; along the last axis all is counted in vectors
     *("dY", "X", "other", "result", "written", "count", "reduced", "span", "tiles"),

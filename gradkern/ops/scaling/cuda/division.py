@@ -22,8 +22,6 @@ from gradkern.kernels.rows.problem import RowsAxis, merged
 from gradkern.ops.scaling.cuda.config import ARGUMENTS, AXES, SUM_ARGUMENTS, DivisionConfig
 from gradkern.strides import is_aligned, is_dense, memory_order
 
-__all__ = ["plan"]
-
 _KERNELS = "gradkern.ops.scaling.cuda.division_kernel:"
 _THREADS, _BLOCKS = 256, 8  # of a block; of a multiprocessor, at most, where sums are cut into parts
 _IN_FLIGHT, _LEAST = 4, 16  # vectors of a thread in flight; that it adds, where it can have so many

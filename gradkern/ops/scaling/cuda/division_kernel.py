@@ -16,8 +16,6 @@ from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTy
 from gradkern.kernels.elementwise.kernel import elementwise_kernel
 from gradkern.ops.scaling.cuda.config import AXES, DivisionConfig
 
-__all__ = ["build", "build_parts", "build_sum"]
-
 
 def build(types: ElementwiseTypes, config: ElementwiseConfig) -> Callable[..., None]:
     """The kernel of arrays of one shape."""

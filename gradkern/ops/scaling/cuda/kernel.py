@@ -9,8 +9,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes
 from gradkern.kernels.elementwise.kernel import elementwise_kernel
 
-__all__ = ["build"]
-
 
 @device_function
 def _sum_of_two(x0: Any, x1: Any, _: Any, r: Any) -> Any:

@@ -12,8 +12,6 @@ from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.elementwise.plan import elementwise_plan, floats_of
 from gradkern.ops.scaling.cuda.several import SeveralPlan, several_plan
 
-__all__ = ["plan"]
-
 _BUILDER = "gradkern.ops.scaling.cuda.kernel:build"
 
 

@@ -14,8 +14,6 @@ from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTy
 from gradkern.kernels.elementwise.several import ARRAYS, arguments_of, numbers_of
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["SeveralPlan", "several_plan"]
-
 Places = tuple[int, int, int]
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-__all__ = ["ARGUMENTS", "NormForwardConfig"]
-
 ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
     *("X", "skip", "shift", "scale", "bias", "Y", "mean", "inv_std", "sum", "row_sums"),
     *("rows", "X_stride", "skip_stride", "Y_stride", "sum_stride"),

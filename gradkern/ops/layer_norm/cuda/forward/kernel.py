@@ -31,8 +31,6 @@ from gradkern.ops.layer_norm.cuda.parameters import parameter_words, register_pa
 from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import pair_exchange
 
-__all__ = ["build"]
-
 
 def build(config: NormForwardConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""

@@ -12,8 +12,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 
-__all__ = ["row_passes"]
-
 
 def row_passes(
     config: NormForwardConfig,

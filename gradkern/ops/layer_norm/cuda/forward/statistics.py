@@ -19,8 +19,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 
-__all__ = ["row_statistics"]
-
 
 def row_statistics(config: NormForwardConfig) -> tuple[Callable[..., Any], ...]:
     """Four device functions:

@@ -26,8 +26,6 @@ from gradkern.ops.layer_norm.cuda.forward.times import (
 )
 from gradkern.ops.layer_norm.cuda.row_tiling import REGISTERS, SMALL, clusters, lanes_for, placed, sliced
 
-__all__ = ["choose", "choose_non_persistent"]
-
 # of persistent blocks
 _MOST_LANES = 512
 _THREADS = (384, 512, 768)  # of a multiprocessor, about

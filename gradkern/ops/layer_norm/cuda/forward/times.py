@@ -19,8 +19,6 @@ import math
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.row_tiling import clusters, placed, uncoalesced
 
-__all__ = ["CUT", "blocks_of", "is_small", "non_persistent_time", "persistent_loss", "persistent_time"]
-
 # logarithm of the relative cost of several blocks per row, for persistent blocks
 CUT = {1: 0.0, 2: 0.0428, 3: 0.0357, 4: 0.0357, 6: 0.027, 8: 0.0259, 16: 0.0378}
 
