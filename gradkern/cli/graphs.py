@@ -16,7 +16,7 @@ import numpy as np
 from gradkern.cli import DONE, print_json
 from gradkern.cli.ops import require_known
 from gradkern.errors import ArgumentError, GradkernError
-from gradkern.system.cache_files import replace
+from gradkern.system.cache_files import write_named
 from gradkern.system.packages import pip
 from gradkern.system.progress import drawn
 from gradkern.system.providers import unavailable
@@ -40,6 +40,9 @@ def run(options: argparse.Namespace) -> int:
     if target.is_dir() or not target.parent.is_dir():
         what = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
         raise ArgumentError(f"{target} cannot be written: {what}")
+    for what, name in (("model", options.model), ("inputs", options.inputs)):
+        if target.exists() and Path(name).exists() and target.samefile(name):
+            raise ArgumentError(f"{target} is the file of the {what}; name another for the outputs")
     session = onnx.load(options.model)
     inputs = _grouped(session, _read(Path(options.inputs)), options.provider == "cuda")
     with drawn("computing", len(session.report())) as draw:
@@ -50,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     updated = {name: inputs[name] for name in session.updated if name in inputs}
     results = {name: to_host(value) for name, value in _flat({**updated, **outputs}).items()}
     try:
-        replace(target, _packed(results))
+        write_named(target, _packed(results))
     except OSError as error:
         raise GradkernError(f"{target} cannot be written: {error.strerror or error}") from error
     report = session.report()

@@ -204,6 +204,6 @@ def _write(path: Path, data: bytes) -> None:
         if path.parent == cache_files.folder("packs"):
             cache_files.write(path, data)
         else:
-            cache_files.replace(path, data)
+            cache_files.write_named(path, data)
     except OSError as error:
         raise GradkernError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -134,7 +134,7 @@ def read(path: Path) -> SearchResult:
 def write_bundle(path: Path, results: Iterable[SearchResult]) -> None:
     """Write results into a file. Raises OSError where it cannot be written."""
     document = {"gradkern": __version__, "results": [asdict(each) for each in results]}
-    path.write_bytes(cache_files.seal(_BUNDLE, json.dumps(document, indent=1).encode()))
+    cache_files.write_named(path, cache_files.seal(_BUNDLE, json.dumps(document, indent=1).encode()))
 
 
 def read_bundle(path: Path) -> list[SearchResult]:

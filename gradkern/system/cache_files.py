@@ -267,6 +267,17 @@ def replace(path: Path, data: bytes) -> None:
         raise
 
 
+def write_named(path: Path, data: bytes) -> None:
+    """Write a file that a user has named, in one step or not at all; the file that a link leads to. What is no regular
+    file, as /dev/null and a pipe, is written into, and not replaced. Raises OSError where it cannot be written.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+    else:
+        replace(path, data)
+
+
 def _make(path: Path) -> None:
     if _is_homeless(path):
         raise OSError(errno.ENOENT, _NO_HOME, str(path))

@@ -91,6 +91,11 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(sgd: Path, capsys: pyt
     for elsewhere, message in ((target.parent, "it is a folder"), (target / "none" / "out.npz", "there is no folder")):
         assert main([*command[:-1], str(elsewhere)]) == 1
         assert f"cannot be written: {message}" in capsys.readouterr().err
+    for given, what in ((sgd, "model"), (source, "inputs")):
+        before = given.read_bytes()
+        assert main([*command[:-1], str(given)]) == 1
+        assert f"{given} is the file of the {what}; name another for the outputs" in capsys.readouterr().err
+        assert given.read_bytes() == before
 
 
 def test_outputs_that_cannot_be_written_are_named(

@@ -319,6 +319,23 @@ def test_a_file_that_a_user_names_may_be_a_link(filled: Path, tmp_path: Path) ->
     assert ran("cache", "import", str(tmp_path / "link")) == 0
 
 
+def test_a_named_link_is_followed_and_a_device_is_not_replaced(filled: Path, tmp_path: Path) -> None:
+    """As /dev/null would be, where root names it."""
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(tmp_path / "searches")
+    assert ran("cache", "export", str(link)) == 0
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert ran("cache", "export", str(pipe)) == 0
+        assert os.read(reader, 1 << 16) == (tmp_path / "searches").read_bytes()
+    finally:
+        os.close(reader)
+    assert link.is_symlink()
+    assert pipe.is_fifo()
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith(".new")) == []
+
+
 # --- no folder -------------------------------------------------------------------------------------------------------
 
 
