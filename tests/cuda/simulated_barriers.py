@@ -45,6 +45,20 @@ def test_a_barrier_too_few_is_a_wrong_result(barrier: str) -> None:
     assert [(row == expected).all() for row in found] == [barrier != "none"] * GRID
 
 
+def two_arrays_of_a_line(target: int) -> None:
+    first, second = cuda.shared.array(THREADS, int32), cuda.shared.array(THREADS, int32)
+    thread = int32(cuda.threadIdx.x)
+    first[thread], second[thread] = thread, -1
+    cuda.syncthreads()
+    i.store_word(target + 4 * (cuda.blockIdx.x * THREADS + thread), first[THREADS - 1 - thread])
+
+
+def test_shared_arrays_that_are_made_in_one_line_are_two() -> None:
+    found = np.full((GRID, THREADS), -1, np.int32)
+    simulated.launch(two_arrays_of_a_line, GRID, THREADS, 1, 0, (np.int64(found.ctypes.data),))
+    np.testing.assert_array_equal(found, np.broadcast_to(np.arange(THREADS)[::-1], found.shape))
+
+
 def passed_by_some(_: int) -> None:
     if cuda.threadIdx.x < 60:
         cuda.syncthreads()

@@ -25,7 +25,7 @@ import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numba.cuda
 import numpy as np
 from greenlet import getcurrent, greenlet
-from numba.cuda.simulator.kernelapi import Dim3, FakeCUDALocal, FakeCUDAShared
+from numba.cuda.simulator.kernelapi import Dim3, FakeCUDALocal
 
 from gradkern.cuda.device_code.alike import once_for_alike
 from gradkern.cuda.front_end.folding import folded
@@ -138,7 +138,7 @@ class _Block:
         self.barrier = _Barrier(threads, "the block's barrier")
         self.teams: dict[int, _Barrier] = {}
         self.warps = [_Warp(min(32, threads - first)) for first in range(0, threads, 32)]
-        self.arrays = FakeCUDAShared(0)
+        self.arrays = _Shared()
 
     def check(self) -> None:
         """Raise if the guard bytes behind the block's shared memory were written."""
@@ -154,6 +154,20 @@ class _Block:
         if state[1] == 0 and state[2] == 0:
             state[1], state[3] = state[0], state[3] ^ 1
             self.at_transactions[place].wake()
+
+
+class _Shared:
+    """The shared arrays of a block, each for one call in the kernel. Numba's takes all calls of a line for one."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[Any, Any] = {}
+
+    def array(self, shape: Any, dtype: Any) -> Any:
+        caller = sys._getframe(1)
+        place = caller.f_code, caller.f_lasti
+        if place not in self._arrays:
+            self._arrays[place] = _Cuda.local.array(shape, dtype)
+        return self._arrays[place]
 
 
 class _Cuda:
