@@ -14,8 +14,9 @@ from gradkern.strides import is_aligned, is_dense
 class EmptyPlan:
     """The plan of a call without elements: sums over no rows are zero, other outputs are empty.
 
-    sizes  bytes of outputs
-    fills  the byte that each is filled with; none: 0
+    sizes   bytes of outputs
+    fills   the byte that each is filled with; none: 0
+    copies  of each, the place of the input that it is a copy of, or None; none: there are none
     """
 
     kernel: str
@@ -23,12 +24,17 @@ class EmptyPlan:
     device: Device
     sizes: tuple[int, ...]
     fills: tuple[int, ...] = ()
+    copies: tuple[int | None, ...] = ()
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         with activate(self.device):
-            for address, size, fill in zip(outputs, self.sizes, self.fills or [0] * len(outputs), strict=True):
-                if size:
+            sources = [None if place is None else inputs[place] for place in self.copies] or [None] * len(outputs)
+            fills = self.fills or [0] * len(outputs)
+            for address, size, fill, source in zip(outputs, self.sizes, fills, sources, strict=True):
+                if size and source is None:
                     check(driver.cuMemsetD8Async(address, fill, size, stream), "filling outputs")
+                elif size and source is not None and source != address:
+                    check(driver.cuMemcpyDtoDAsync(address, source, size, stream), "copying an input")
 
 
 def device_of(call: Call) -> Device:

@@ -23,7 +23,8 @@ from gradkern.kernels.elementwise import totals_plan as totals
 from gradkern.kernels.rows import plan as rows
 from gradkern.ops.gather.cuda import slice as slices
 from gradkern.ops.gather.cuda import unpad
-from gradkern.ops.scaling.cuda import division, several
+from gradkern.ops.scaling.cuda import division
+from gradkern.ops.scaling.cuda import plan as several
 from gradkern.policy import Policy
 from helpers.guarded import Guarded
 from helpers.held import Held, hold

@@ -27,11 +27,10 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_grid
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
-from gradkern.cuda.device_code.inverse_root import inverse_std
-from gradkern.cuda.device_code.numbers import number_access
+from gradkern.cuda.device_code.numbers import inverse_std, number_access
+from gradkern.kernels.channels.streaming_channels import sampler, statistics_writer
 from gradkern.kernels.channels.streaming_config import StreamingConfig
 from gradkern.kernels.channels.streaming_pass import one_pass
-from gradkern.kernels.channels.streaming_statistics import sampler, statistics_writer
 
 
 def build(config: StreamingConfig, then: StreamingConfig | None = None) -> Callable[..., None]:

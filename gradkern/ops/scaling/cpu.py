@@ -1,17 +1,21 @@
-"""Products of arrays with numbers on the CPU."""
+"""Products of arrays with numbers on the CPU. Calls of MixedPrecisionScale with several arrays, or one output for all,
+compute one array after another.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numba
+import numpy as np
 
-from gradkern.call import Call
+from gradkern.call import Call, Plan
 from gradkern.cpu.compile import INLINE
 from gradkern.cpu.elementwise import elementwise_kernel, elementwise_plan
 from gradkern.cpu.flat_plan import FlatPlan
-from gradkern.ops.scaling.several import SeveralPlan, several
+from gradkern.strides import c_strides
 
 
 @numba.njit(**INLINE)
@@ -43,7 +47,7 @@ def _number(values: Mapping[str, Any]) -> list[float]:
 
 
 def plan(call: Call) -> FlatPlan | SeveralPlan:
-    return (call.operator == "MixedPrecisionScale" and several(call, _plan)) or _plan(call)
+    return (call.operator == "MixedPrecisionScale" and _several(call)) or _plan(call)
 
 
 def _plan(call: Call) -> FlatPlan:
@@ -54,3 +58,60 @@ def _plan(call: Call) -> FlatPlan:
     array = "input" if call.operator == "Scale" else "X"
     kernel = _QUOTIENT if call.attributes.get("scale_down") else _PRODUCTS
     return elementwise_plan(call, kernel, (array,), tuple(call.outputs), _number)
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralPlan:
+    """Plans of the arrays that have elements, each with the place of its array among the inputs and of its output, and
+    of the first element there, None where the output is its own. before, behind: the place of the first array, and of
+    what is behind the last.
+    """
+
+    plans: tuple[tuple[Plan, Call, int, int, int | None], ...]
+    before: int
+    behind: int
+
+    @property
+    def kernel(self) -> str:
+        return self.plans[0][0].kernel if self.plans else "empty"
+
+    @property
+    def scratch(self) -> int:
+        return max((plan.scratch for plan, *_ in self.plans), default=0)
+
+    def __call__(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], stream: Any) -> None:
+        numbers = inputs[self.behind :]
+        for plan, call, place, target, first in self.plans:
+            output = outputs[target]
+            if first is not None:
+                shape, strides = call.outputs["Y"].shape, call.outputs["Y"].strides
+                output = np.lib.stride_tricks.as_strided(output[first:], shape, strides)
+            plan((*inputs[: self.before], inputs[place], *numbers), (output,), stream)
+
+
+def _several(call: Call) -> SeveralPlan | None:
+    """The plan of a call with several arrays or with a single output for all; None of other calls."""
+    fused = bool(call.attributes.get("fuse_outputs"))
+    before = {name: each for name, each in call.inputs.items() if name == "S"}
+    arrays = {name: each for name, each in call.inputs.items() if name != "S"}
+    if not fused and len(arrays) == 1:
+        return None
+    made: list[tuple[Plan, Call, int, int, int | None]] = []
+    done = 0
+    for number, (name, tensor) in enumerate(arrays.items()):
+        target = 0 if fused else number
+        output_name, output = list(call.outputs.items())[target]
+        if fused:
+            step = output.strides[0] if output.size > 1 else output.dtype.itemsize
+            alignment = min(output.alignment, done * step & -(done * step) or output.alignment)
+            output = output._replace(shape=tensor.shape, strides=c_strides(tensor.shape, step), alignment=alignment)
+        own = replace(
+            call,
+            inputs={**before, "X": tensor},
+            outputs={"Y": output},
+            in_place=frozenset([("X", "Y")] if (name, output_name) in call.in_place else ()),
+        )
+        if tensor.size:
+            made.append((_plan(own), own, len(before) + number, target, done if fused else None))
+        done += tensor.size
+    return SeveralPlan(tuple(made), len(before), len(call.inputs))

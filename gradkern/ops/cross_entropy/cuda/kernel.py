@@ -339,3 +339,13 @@ def _backward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArit
         y[0] = slope
 
     return RowArithmetic((), compute, scalars=_scalars(types, loss, False), values=4)
+
+
+@device_function
+def _itself(y: Any, x: Any, p: Any, r: Any, totals: Any, column: int) -> None:
+    y[0] = x[0]
+
+
+def build_rounding(types: RowsTypes, config: RowsConfig) -> Callable[..., None]:
+    """The kernel that rounds a sum over parts, once: the row block without a reduction."""
+    return rows_kernel(types, config, RowArithmetic((), _itself))

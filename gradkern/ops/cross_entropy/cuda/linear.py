@@ -270,5 +270,5 @@ class _Linear:
             types = RowsTypes("Rounding", (kind.name,), (made.dtype.name,), reductions=0, native_bfloat16=native)
             problem = problem_of(types, {"sums": sums, name: made}, 1, 2)
             config = next(configs(problem, self._device.capability))
-            builder = "gradkern.ops.cross_entropy.cuda.rounding:build"
+            builder = "gradkern.ops.cross_entropy.cuda.kernel:build_rounding"
             yield launch_of(problem, config, builder, ["input_0", "output_0"], self._device), [f"{name} sums", name]

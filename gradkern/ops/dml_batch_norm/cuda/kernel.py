@@ -17,8 +17,7 @@ from numba.cuda import float32, float64, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.cuda.device_code.inverse_root import inverse_std
-from gradkern.cuda.device_code.numbers import number_access
+from gradkern.cuda.device_code.numbers import inverse_std, number_access
 from gradkern.kernels.channels.tiles_kernel import tiles_kernel
 from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
 

@@ -22,8 +22,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
 from gradkern.cuda.device_code.function import device_function
-from gradkern.cuda.device_code.inverse_root import inverse_std
-from gradkern.cuda.device_code.numbers import number_access
+from gradkern.cuda.device_code.numbers import inverse_std, number_access
 from gradkern.ops.dml_batch_norm.cuda.config import PlanesConfig
 
 __all__ = ["build"]

@@ -22,13 +22,11 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.cuda.device_code.inverse_root import inverse_root
-from gradkern.cuda.device_code.numbers import number_access
+from gradkern.cuda.device_code.numbers import inverse_root, number_access
 from gradkern.kernels.channels.activation import activation_of, derivative_of, scale_of
 from gradkern.ops.group_norm.cuda.config import BARRIER, GroupNormConfig
 from gradkern.ops.group_norm.cuda.group_totals import group_totals, shared_access
-from gradkern.ops.group_norm.cuda.moments import combining
-from gradkern.ops.group_norm.cuda.numbers import addends_of, parameters_of
+from gradkern.ops.group_norm.cuda.numbers import addends_of, combining, parameters_of
 
 
 def build(config: GroupNormConfig) -> Callable[..., None]:

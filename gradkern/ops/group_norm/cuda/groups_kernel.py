@@ -15,12 +15,10 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
-from gradkern.cuda.device_code.inverse_root import inverse_root
-from gradkern.cuda.device_code.numbers import number_access
+from gradkern.cuda.device_code.numbers import inverse_root, number_access
 from gradkern.ops.group_norm.cuda.config import GroupNormConfig
 from gradkern.ops.group_norm.cuda.group_totals import shared_access
-from gradkern.ops.group_norm.cuda.moments import combining
-from gradkern.ops.group_norm.cuda.numbers import addends_of, parameters_of
+from gradkern.ops.group_norm.cuda.numbers import addends_of, combining, parameters_of
 
 
 def build(config: GroupNormConfig) -> Callable[..., None]:

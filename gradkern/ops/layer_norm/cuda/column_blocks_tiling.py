@@ -15,7 +15,7 @@ from itertools import product
 
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.layer_norm.cuda.config import ROWS_IN_FLIGHT, LayerNormConfig
-from gradkern.ops.layer_norm.cuda.row_tiling import REGISTERS, lanes_for, placed, sliced, uncoalesced
+from gradkern.ops.layer_norm.cuda.row_tiling import REGISTERS, assigned, placed, uncoalesced
 
 # Bytes of an array, at most, so that the L2 cache still holds it when it is read again. Devices without clusters were
 # not measured; some have 4 MB of L2 cache.
@@ -60,20 +60,16 @@ def _with_rows(config: LayerNormConfig, columns: int) -> Iterator[LayerNormConfi
     reduction_vectors = max(1, 8 // (config.width * widest))  # a thread has several single narrow elements
     choices = _BLOCKS_PER_ROW if config.source == "bulk" else (1,)
     config = replace(config, source="plain")
-    for part, slice_columns in sliced(config, columns, choices, _LEAST_SLICE):
-        alone = part.blocks_per_row == 1
-        for values, threads in product(_VALUES[widest], _THREADS):
-            lanes = lanes_for(slice_columns, values, 32 if alone else 128)
-            groups = threads // max(lanes, 32) if alone else int(lanes <= threads)
+    for part in assigned(config, columns, choices, _VALUES[widest], max(_THREADS), _LEAST_SLICE, whole=128):
+        for threads in _THREADS:
+            groups = threads // part.group_threads if part.blocks_per_row == 1 else int(part.lanes <= threads)
             if not groups:
                 continue
             chosen = replace(
                 part,
-                lanes=lanes,
-                vectors=values // config.width,
                 groups_per_block=groups,
                 stages=2,
-                packed=config.packed or lanes >= 32,  # irrelevant for a single row
+                packed=config.packed or part.lanes >= 32,  # irrelevant for a single row
                 reduction_vectors=reduction_vectors,
             )
             chosen = replace(chosen, unpredicated_vectors=chosen.fewest_vectors(columns))

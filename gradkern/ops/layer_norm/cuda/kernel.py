@@ -37,12 +37,11 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.aligned_rows import aligned_rows
 from gradkern.ops.layer_norm.cuda.column_blocks import column_blocks
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_passes import row_passes
-from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
+from gradkern.ops.layer_norm.cuda.row_ring import aligned_rows, row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import row_sums
 
 

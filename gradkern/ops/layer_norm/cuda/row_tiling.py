@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -18,24 +18,34 @@ _LEAST_SLICE = 4096  # bytes of a row in one block: with less, blocks of a clust
 _PLACED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 6: 0.78, 8: 0.91, 16: 0.85}
 
 
-def sliced(
-    config: Config, columns: int, choices: Iterable[int], least: int = _LEAST_SLICE
-) -> Iterator[tuple[Config, int]]:
-    """`config` with as many blocks per row as `choices` allow, each with columns and at least `least` bytes of them;
-    and the columns of a block.
+def assigned(
+    config: Config,
+    columns: int,
+    cuts: Iterable[int],
+    numbers: Sequence[int],
+    most_lanes: int,
+    least: int = _LEAST_SLICE,
+    whole: int = 32,
+) -> Iterator[Config]:
+    """The assignments of a row's columns to threads: `config` with as many blocks per row as `cuts` allow, each with
+    columns and at least `least` bytes of them, and so many lanes that a thread has one of these numbers of values.
+
+    Lanes are whole warps, of a row of several blocks a multiple of `whole`; or a power of two up to 16.
     """
-    for blocks_per_row in choices:
-        chosen = replace(config, blocks_per_row=blocks_per_row)
-        slice_columns = chosen.slice_columns(columns)
+    for blocks_per_row in cuts:
+        part = replace(config, blocks_per_row=blocks_per_row)
+        slice_columns = part.slice_columns(columns)
         others = slice_columns * (blocks_per_row - 1)
-        if blocks_per_row == 1 or (others < columns and slice_columns * config.widest >= least):
-            yield chosen, slice_columns
-
-
-def lanes_for(columns: int, values: int, whole: int = 32, parts_of_warps: bool = True) -> int:
-    """Threads of a row with this many values each: a multiple of `whole`, or a power of two up to 16."""
-    least = -(-columns // values)
-    return round_up(least, whole) if least > 16 or not parts_of_warps else 1 << (least - 1).bit_length()
+        if blocks_per_row > 1 and (others >= columns or slice_columns * config.widest < least):
+            continue
+        for values in numbers:
+            lanes = -(-slice_columns // values)
+            if lanes > 16 or config.aligned_vectors:
+                lanes = round_up(lanes, whole if blocks_per_row > 1 else 32)
+            else:
+                lanes = 1 << (lanes - 1).bit_length()
+            if lanes <= most_lanes and values % config.width == 0:
+                yield replace(part, lanes=lanes, vectors=values // config.width)
 
 
 def uncoalesced(lanes: int, access: int) -> float:

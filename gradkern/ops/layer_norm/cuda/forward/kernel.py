@@ -22,13 +22,12 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
-from gradkern.cuda.device_code.inverse_root import inverse_root
-from gradkern.ops.layer_norm.cuda.aligned_rows import aligned_rows
+from gradkern.cuda.device_code.numbers import inverse_root
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.row_passes import row_passes
 from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
 from gradkern.ops.layer_norm.cuda.parameters import parameter_words, register_parameter, shared_parameters
-from gradkern.ops.layer_norm.cuda.row_ring import row_group, row_ring
+from gradkern.ops.layer_norm.cuda.row_ring import aligned_rows, row_group, row_ring
 from gradkern.ops.layer_norm.cuda.row_sums import pair_exchange
 
 

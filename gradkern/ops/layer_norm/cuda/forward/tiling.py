@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
 
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
@@ -24,7 +23,7 @@ from gradkern.ops.layer_norm.cuda.forward.times import (
     persistent_loss,
     persistent_time,
 )
-from gradkern.ops.layer_norm.cuda.row_tiling import REGISTERS, SMALL, clusters, lanes_for, placed, sliced
+from gradkern.ops.layer_norm.cuda.row_tiling import REGISTERS, SMALL, assigned, clusters, placed
 
 # of persistent blocks
 _MOST_LANES = 512
@@ -109,14 +108,9 @@ def _candidates(
     config: NormForwardConfig, columns: int, rows: int, processors: int, shared_bytes: int, cuts: Sequence[int]
 ) -> Iterator[NormForwardConfig]:
     """The assignments of columns to threads that fit registers and shared memory. cuts: numbers of blocks of a row."""
-    for part, slice_columns in sliced(config, columns, cuts):
-        for values in _VALUES[config.widest]:
-            lanes = lanes_for(slice_columns, values, parts_of_warps=not config.aligned_vectors)
-            if lanes > _MOST_LANES or values % config.width:
-                continue
-            chosen = replace(part, lanes=lanes, vectors=values // config.width)
-            if clusters(chosen, columns, processors):
-                yield from _with_groups(chosen, columns, rows <= 2 * processors, shared_bytes)
+    for chosen in assigned(config, columns, cuts, _VALUES[config.widest], _MOST_LANES):
+        if clusters(chosen, columns, processors):
+            yield from _with_groups(chosen, columns, rows <= 2 * processors, shared_bytes)
 
 
 def _with_groups(config: NormForwardConfig, columns: int, few: bool, shared_bytes: int) -> Iterator[NormForwardConfig]:
@@ -220,13 +214,11 @@ def _with_columns(
 ) -> Iterator[NormForwardConfig]:
     """The assignments of a row's columns to threads."""
     widest = config.widest
-    for (part, slice_columns), values in product(sliced(config, columns, choices, _LEAST_SLICE), values_of[widest]):
-        lanes = lanes_for(slice_columns, values)
-        if values % config.width or lanes > _MOST_NON_PERSISTENT_LANES or (part.blocks_per_row > 1 and lanes < 32):
-            continue
+    for chosen in assigned(config, columns, choices, values_of[widest], _MOST_NON_PERSISTENT_LANES, _LEAST_SLICE):
+        lanes, values = chosen.lanes, chosen.per_thread
         spills = (lanes <= 32 and values * widest > 128) or (values > 32 and (lanes < 32 or config.width == 1))
-        if not spills:
-            yield replace(part, lanes=lanes, vectors=values // config.width)
+        if not spills and (chosen.blocks_per_row == 1 or lanes >= 32):
+            yield chosen
 
 
 def _with_rows(
