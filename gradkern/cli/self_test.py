@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gradkern.cli.checks import Check, fine, problem
-from gradkern.cli.sizes import Wanted, combinations, named
+from gradkern.cli.sizes import Wanted, combinations
 from gradkern.contract import registry
 from gradkern.contract.samples import inputs_of
 from gradkern.dispatch.planner import compile_ahead
@@ -69,7 +69,7 @@ def check_kernels(
                     fault = f"on {reference}, {type(error).__name__}: {error}"
                 tried, operators = tried + 1, operators | {each.name}
                 if fault is not None:
-                    yield problem("self-test", f"{each.name} {_described(each)}: {fault}")
+                    yield problem("self-test", f"{each.name} {each.size}: {fault}")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     text = f"{tried} calls of {len(operators)} operators compared with the {reference} provider"
@@ -128,7 +128,3 @@ def _difference(result: Any, expected: Any) -> str | None:
     away, scale = np.linalg.norm((one - other)[finite]), np.linalg.norm(other[finite])
     relative, most = float(away / max(scale, 1e-3)), _MOST[result.dtype.name]
     return None if relative <= most else f"is {relative:.1e} away, at most {most:.0e}"
-
-
-def _described(wanted: Wanted) -> str:
-    return f"{named(wanted.example)} {','.join(dict.fromkeys(wanted.types.values()))}"

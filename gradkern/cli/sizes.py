@@ -9,7 +9,7 @@ from typing import Any, cast
 from gradkern.arrays.kind import dtype_of
 from gradkern.contract import registry
 from gradkern.contract.examples import complete, example_mistakes
-from gradkern.contract.schema import Example, Input, Operator, Output, axis_of, shape_of
+from gradkern.contract.schema import Example, Input, Operator, axis_of, shape_of
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recording import usual
 from gradkern.dispatch.run import dry_plan_for, plan_for
@@ -62,6 +62,11 @@ class Wanted:
         dry_plan_for(self.name, tensors, provider, policy={**self.policy, "search": self._searching}, **more)
 
     @property
+    def size(self) -> str:
+        """The axes, the attributes and the types, in a few words."""
+        return f"{named(self.example)} {','.join(dict.fromkeys(self.types.values()))}"
+
+    @property
     def _searching(self) -> Any:
         return searching(effective(self.policy)).search
 
@@ -69,7 +74,8 @@ class Wanted:
     def attributes(self) -> dict[str, Any]:
         """The attributes of the call, those among them that say the types of outputs."""
         attributes: dict[str, Any] = {**self.example.attributes, **self.given}
-        made = {each.type for each in self.operator.outputs if _is_wanted(each, self.outputs)}
+        outputs = self.operator.outputs
+        made = {each.type for each in outputs if (each.default if self.outputs is None else each.name in self.outputs)}
         for name, attribute in self.operator.attributes.items():
             if attribute.binds in made:  # no input has this type
                 attributes.setdefault(name, self.types[attribute.binds])
@@ -86,10 +92,6 @@ class Wanted:
             if each.name in self.scalars:
                 tensors[each.name] = new.dtype
         return tensors, {"device": device, "outputs": self.outputs, **self.attributes}
-
-
-def _is_wanted(output: Output, outputs: Sequence[str] | None) -> bool:
-    return output.default if outputs is None else output.name in outputs
 
 
 def find(name: str) -> Operator:

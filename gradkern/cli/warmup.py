@@ -14,7 +14,7 @@ from typing import Any
 from gradkern.cli import DONE, FAILED
 from gradkern.cli.caches import count, counted
 from gradkern.cli.ops import require_known
-from gradkern.cli.sizes import Wanted, combinations, find, named, usable, wanted_of
+from gradkern.cli.sizes import Wanted, combinations, find, usable, wanted_of
 from gradkern.contract import registry
 from gradkern.dispatch.planner import compile_ahead
 from gradkern.errors import ArgumentError, GradkernError
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     compile_ahead((on, providers.PROVIDERS[on].first_device, partial(each.dry_plan, on)) for each, on in work)
     terminal = notice.on_terminal()  # within the bar nothing else is drawn
     for each, provider in bar("planning", work, lambda each: each[0].name):
-        label = f"{each.name} {named(each.example)} {','.join(dict.fromkeys(each.types.values()))}"
+        label = f"{each.name} {each.size}"
         began = time.perf_counter()
         try:
             kernel = each.searched_plan(provider).kernel

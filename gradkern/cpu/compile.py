@@ -228,8 +228,5 @@ def _sources(function: Callable[..., None]) -> str:
     """A digest of the text of a kernel and of all that it calls."""
     if function.__module__.startswith("gradkern."):
         return sources.digest(function.__module__, __name__)
-    return sources.digest("gradkern.cpu.gelu", "gradkern.cpu.sums", __name__) + _digest(function.__code__.co_filename)
-
-
-def _digest(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    own = Path(function.__code__.co_filename).read_bytes()
+    return sources.digest("gradkern.cpu.gelu", "gradkern.cpu.sums", __name__) + hashlib.sha256(own).hexdigest()

@@ -32,7 +32,11 @@ def usual(dtype: Any, shape: tuple[int, ...], device: str) -> Tensor:
 def _described(call: Call) -> dict[str, Any]:
     operator = registry.operators()[call.operator].chosen(call.attributes)
     tensors = {**call.inputs, **call.outputs}
-    types = {each.type: tensors[each.name].dtype.name for each in _all(operator) if each.name in tensors}
+    types = {
+        each.type: tensors[each.name].dtype.name
+        for each in (*operator.inputs, *operator.outputs)
+        if each.name in tensors
+    }
     line: dict[str, Any] = {"op": call.operator, "axes": dict(call.axes), "types": types, "outputs": list(call.outputs)}
     strides, alignment = {}, {}
     for each in operator.inputs:
@@ -57,7 +61,3 @@ def _described(call: Call) -> dict[str, Any]:
         "policy": differences(call.policy),
     }
     return line | {key: value for key, value in optional.items() if value}
-
-
-def _all(operator: Any) -> tuple[Any, ...]:
-    return (*operator.inputs, *operator.outputs)

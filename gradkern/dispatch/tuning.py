@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from gradkern.call import Call
 from gradkern.dispatch import planner
 from gradkern.dispatch.pending import pending
 from gradkern.dispatch.prepared import Prepared
@@ -72,8 +71,5 @@ def _tune() -> int:
 
 
 def _title(plan: Prepared) -> str:
-    return f"{plan.operator} {_sizes(plan.call)}"
-
-
-def _sizes(call: Call) -> str:
-    return " ".join("x".join(map(str, each.shape)) for each in list(call.inputs.values())[:3])
+    sizes = ("x".join(map(str, each.shape)) for each in list(plan.call.inputs.values())[:3])
+    return f"{plan.operator} {' '.join(sizes)}"

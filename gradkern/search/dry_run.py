@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,6 @@ from gradkern.cuda.spec import KernelSpec
 from gradkern.errors import GradkernError
 from gradkern.search.bench import ask_for_kernels
 from gradkern.search.candidate import Candidate, Note
-from gradkern.search.implementation import Implementation
 from gradkern.search.task import Task
 
 
@@ -45,8 +45,8 @@ def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pi
     """
     found = 0
     for source in task.sources:
-        if source.compiles:
-            for candidate in _candidates(source):
+        with suppress(Refusal, GradkernError, ImportError):
+            for candidate in source.candidates() if source.compiles else ():
                 if pin in (None, candidate.name):
                     found += _prepared(candidate)
                 if found and not search:
@@ -54,13 +54,6 @@ def ask_for_candidates(task: Task, device: DryRunDevice, search: bool = True, pi
     if search and pin is None:
         ask_for_kernels(task, device)
     return Untried()
-
-
-def _candidates(source: Implementation) -> Iterator[Candidate]:
-    try:
-        yield from source.candidates()
-    except (Refusal, GradkernError, ImportError):
-        return
 
 
 def _prepared(candidate: Candidate) -> bool:

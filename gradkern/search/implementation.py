@@ -87,8 +87,8 @@ class Implementation:
 
     def variations(self, candidate: Candidate) -> Iterator[Candidate]:
         """Of other configs near a good candidate's, best first."""
-        configs = self._of_module("variations", _none)(self.problem, self.device, candidate.recipe)
-        return self._built(configs, {})
+        configs = self._of_module("variations", _nothing)(self.problem, self.device, candidate.recipe)
+        return self._built(configs or (), {})
 
     def _configs(self) -> Iterable[Config]:
         reason = self._of_module("supports", _nothing)(self.problem, self.device)
@@ -110,10 +110,6 @@ class Implementation:
 
 def _nothing(problem: Any, device: Device, *_: Any) -> None:
     return None
-
-
-def _none(problem: Any, device: Device, config: Config) -> Iterable[Config]:
-    return ()
 
 
 def candidates_of(module: Any, problem: Any, device: Device) -> Iterator[Any]:

@@ -229,12 +229,9 @@ class Trials:
         names = self._crosscheck.accepted or self.tried
         return min((self._seconds(name) for name in names), default=inf)
 
-    def _left(self) -> float:
-        return self._start + _SCREENING * self._limits.seconds - self._clock()
-
     def _out_of_time(self, candidate: Candidate) -> bool:
         """Whether no time is left for it. Without a second origin there is more time, for other origins."""
-        left = self._left()
+        left = self._start + _SCREENING * self._limits.seconds - self._clock()
         if self._crosscheck.confirmed or left > 0:
             return left <= 0
         known = {each.candidate.origin for each in self.tried.values()}

@@ -50,12 +50,8 @@ def _imports(module: str, root: Path) -> tuple[str, ...]:
             found += re.findall(rf"(?:{ours})\b[\w.]*", plain)
         for name in re.findall(r"\w+", re.sub(r"#.*| as \w+", "", names)):
             submodule = f"{package}.{name}"
-            found.append(submodule if _exists(submodule, root) else package)
+            found.append(submodule if _file(submodule, root).is_file() else package)
     return tuple(dict.fromkeys(found))
-
-
-def _exists(module: str, root: Path) -> bool:
-    return _file(module, root).is_file()
 
 
 def _file(module: str, root: Path) -> Path:
