@@ -126,6 +126,25 @@ def instruction(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
 
+def emitted(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """An instruction of one signature: the function gets LLVM's builder and the arguments' values, and returns a value,
+    or None.
+    """
+
+    def declared(emit: Callable[..., Any]) -> Any:
+        def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+            value = emit(builder, *arguments)
+            return context.get_dummy_value() if value is None else value
+
+        @functools.wraps(emit)
+        def typed(*_: Any) -> Any:
+            return signature, generate
+
+        return instruction(typed)
+
+    return declared
+
+
 def by_types(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """A function for kernels with a body for each kind of arguments: given their Numba types, it returns that body.
 
@@ -143,22 +162,17 @@ def by_types(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return declared
 
 
-@instruction
-def widest_vectors(typing: Any) -> Any:
+@emitted(types.void())
+def widest_vectors(builder: Any) -> None:
     """The first statement of kernels with much arithmetic for each element: vectors of 512 bits on CPUs where these are
     fast.
 
     LLVM's default is 256, because some of Intel's CPUs lower their clock for 512; those with avx512fp16 do not. Loops
     of few elements are faster with 256, too: fewer elements are left for scalar code.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if "+avx512fp16" in target()[2].split(","):
-            # llvmlite's own `add` only supports attributes without a value
-            cast(Any, set).add(builder.function.attributes, '"prefer-vector-width"="512"')
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    if "+avx512fp16" in target()[2].split(","):
+        # llvmlite's own `add` only supports attributes without a value
+        cast(Any, set).add(builder.function.attributes, '"prefer-vector-width"="512"')
 
 
 def _alone(path: Path | None) -> contextlib.AbstractContextManager[object]:

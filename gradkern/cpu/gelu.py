@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numba import types
 
-from gradkern.cpu.compile import INLINE, by_types, instruction
+from gradkern.cpu.compile import INLINE, by_types, emitted
 from gradkern.cpu.llvm import ir
 
 _ZERO, _HALF, _ONE, _TWO = (np.float32(value) for value in (0, 0.5, 1, 2))
@@ -76,23 +76,16 @@ _C32, _A32 = np.float32(_C), np.float32(_A)
 _P0, _P1 = np.float32(2 * _C), np.float32(6 * _C * _A)
 
 
-def _bitcast(target: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], target)
-
-    return generate
-
-
-@instruction
-def _bits(typing: Any, value: Any) -> Any:
+@emitted(types.int32(types.float32))
+def _bits(builder: Any, value: Any) -> Any:
     """A float32's bits."""
-    return types.int32(types.float32), _bitcast(ir.IntType(32))
+    return builder.bitcast(value, ir.IntType(32))
 
 
-@instruction
-def _from_bits(typing: Any, value: Any) -> Any:
+@emitted(types.float32(types.int32))
+def _from_bits(builder: Any, value: Any) -> Any:
     """The float32 of these bits."""
-    return types.float32(types.int32), _bitcast(ir.FloatType())
+    return builder.bitcast(value, ir.FloatType())
 
 
 @numba.njit(**INLINE)

@@ -18,7 +18,7 @@ from typing import Any
 import numba
 from numba import types
 
-from gradkern.cpu.compile import INLINE, instruction, target
+from gradkern.cpu.compile import INLINE, emitted, instruction, target
 from gradkern.cpu.llvm import ir, make_array
 
 QUEUE = types.Array(types.int64, 1, "C")
@@ -91,77 +91,49 @@ def _store_call(context: Any, builder: Any, address: Any, name: str) -> None:
     builder.store(work, _place(builder, address, FUNCTION, _WORK))
 
 
-@instruction
-def _read(typing: Any, address: Any, index: Any) -> Any:
+@emitted(types.int64(types.int64, types.int64))
+def _read(builder: Any, address: Any, index: Any) -> Any:
     """Load the integer there, with acquire order."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = builder.add(arguments[0], builder.mul(arguments[1], _I64(8)))
-        return builder.load_atomic(builder.inttoptr(address, _I64.as_pointer()), "acquire", 8)
-
-    return types.int64(types.int64, types.int64), generate
+    place = builder.add(address, builder.mul(index, _I64(8)))
+    return builder.load_atomic(builder.inttoptr(place, _I64.as_pointer()), "acquire", 8)
 
 
-@instruction
-def _add(typing: Any, address: Any, index: Any, value: Any) -> Any:
+@emitted(types.void(*(types.int64,) * 3))
+def _add(builder: Any, address: Any, index: Any, value: Any) -> None:
     """Add to the integer there."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = builder.add(arguments[0], builder.mul(arguments[1], _I64(8)))
-        builder.atomic_rmw("add", builder.inttoptr(address, _I64.as_pointer()), arguments[2], "monotonic")
-        return context.get_dummy_value()
-
-    return types.void(*(types.int64,) * 3), generate
+    place = builder.add(address, builder.mul(index, _I64(8)))
+    builder.atomic_rmw("add", builder.inttoptr(place, _I64.as_pointer()), value, "monotonic")
 
 
-@instruction
-def _swap(typing: Any, address: Any, expected: Any, new: Any) -> Any:
+@emitted(types.boolean(*(types.int64,) * 3))
+def _swap(builder: Any, address: Any, expected: Any, new: Any) -> Any:
     """Compare and swap: whether the integer there was the expected one and has been replaced."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.inttoptr(arguments[0], _I64.as_pointer())
-        return builder.extract_value(builder.cmpxchg(place, *arguments[1:], "acq_rel", "monotonic"), 1)
-
-    return types.boolean(*(types.int64,) * 3), generate
+    place = builder.inttoptr(address, _I64.as_pointer())
+    return builder.extract_value(builder.cmpxchg(place, expected, new, "acq_rel", "monotonic"), 1)
 
 
-@instruction
-def _work(typing: Any, queue: Any) -> Any:
+@emitted(types.void(types.int64))
+def _work(builder: Any, queue: Any) -> None:
     """Call the kernel of the queue at this address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.call(builder.load(_place(builder, arguments[0], FUNCTION, _WORK)), arguments)
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
+    builder.call(builder.load(_place(builder, queue, FUNCTION, _WORK)), [queue])
 
 
-@instruction
-def _pause(typing: Any) -> Any:
+@emitted(types.void())
+def _pause(builder: Any) -> None:
     """Wait for some tens of nanoseconds."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        triple, *_ = target()
-        if triple.startswith("x86_64"):
-            builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), _PLAIN), [])
-        elif triple.startswith(("aarch64", "arm64")):
-            hint = builder.module.declare_intrinsic("llvm.aarch64.hint", (), ir.FunctionType(_VOID, [_I32]))
-            builder.call(hint, [_I32(1)])
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    triple, *_ = target()
+    if triple.startswith("x86_64"):
+        builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), _PLAIN), [])
+    elif triple.startswith(("aarch64", "arm64")):
+        hint = builder.module.declare_intrinsic("llvm.aarch64.hint", (), ir.FunctionType(_VOID, [_I32]))
+        builder.call(hint, [_I32(1)])
 
 
-@instruction
-def _yield_core(typing: Any) -> Any:
+@emitted(types.void())
+def _yield_core(builder: Any) -> None:
     """Yield this core to another thread."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        name, module = "sched_yield", builder.module  # the C library's
-        builder.call(module.globals.get(name) or ir.Function(module, ir.FunctionType(_I32, []), name), [])
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    name, module = "sched_yield", builder.module  # the C library's
+    builder.call(module.globals.get(name) or ir.Function(module, ir.FunctionType(_I32, []), name), [])
 
 
 def _task(queue: int, number: int, with_helpers: bool) -> int:

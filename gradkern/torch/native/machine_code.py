@@ -17,7 +17,7 @@ from typing import Any
 import numba
 from numba import types
 
-from gradkern.cpu.compile import INLINE, instruction, target
+from gradkern.cpu.compile import INLINE, emitted, instruction, target
 from gradkern.cpu.llvm import ir
 from gradkern.torch.native import words as w
 
@@ -32,54 +32,33 @@ _TRIES = 4096
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
 
-@instruction
-def load(typing: Any, address: Any, index: Any) -> Any:
+@emitted(types.int64(types.int64, types.int64))
+def load(builder: Any, address: Any, index: Any) -> Any:
     """The word at this place."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_place(builder, *arguments))
-
-    return types.int64(types.int64, types.int64), generate
+    return builder.load(_place(builder, address, index))
 
 
-@instruction
-def acquire(typing: Any, address: Any, index: Any) -> Any:
+@emitted(types.int64(types.int64, types.int64))
+def acquire(builder: Any, address: Any, index: Any) -> Any:
     """The word at this place, and whatever was written before it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(_place(builder, *arguments), "seq_cst", 8)
-
-    return types.int64(types.int64, types.int64), generate
+    return builder.load_atomic(_place(builder, address, index), "seq_cst", 8)
 
 
-@instruction
-def store(typing: Any, address: Any, index: Any, word: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], _place(builder, *arguments[:2]))
-        return context.get_dummy_value()
-
-    return types.void(*(types.int64,) * 3), generate
+@emitted(types.void(*(types.int64,) * 3))
+def store(builder: Any, address: Any, index: Any, word: Any) -> None:
+    builder.store(word, _place(builder, address, index))
 
 
-@instruction
-def add(typing: Any, address: Any, index: Any, word: Any) -> Any:
+@emitted(types.void(*(types.int64,) * 3))
+def add(builder: Any, address: Any, index: Any, word: Any) -> None:
     """Add to the word at this place."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.atomic_rmw("add", _place(builder, *arguments[:2]), arguments[2], "seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(*(types.int64,) * 3), generate
+    builder.atomic_rmw("add", _place(builder, address, index), word, "seq_cst")
 
 
-@instruction
-def shifted(typing: Any, word: Any, bits: Any) -> Any:
+@emitted(types.int64(types.int64, types.int64))
+def shifted(builder: Any, word: Any, bits: Any) -> Any:
     """The word shifted to the right, with zeros from the left."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.lshr(*arguments)
-
-    return types.int64(types.int64, types.int64), generate
+    return builder.lshr(word, bits)
 
 
 @instruction
@@ -99,15 +78,12 @@ def call(typing: Any, function: Any, *given: Any) -> Any:
 def memory(size: int) -> Any:
     """A function: the address of so many words on the stack of the function that calls it."""
 
-    @instruction
-    def made(typing: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            with builder.goto_entry_block():
-                place = builder.alloca(ir.ArrayType(_I64, size))
-                place.align = 16
-            return builder.ptrtoint(place, _I64)
-
-        return types.int64(), generate
+    @emitted(types.int64())
+    def made(builder: Any) -> Any:
+        with builder.goto_entry_block():
+            place = builder.alloca(ir.ArrayType(_I64, size))
+            place.align = 16
+        return builder.ptrtoint(place, _I64)
 
     return made
 
