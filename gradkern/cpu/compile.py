@@ -21,14 +21,17 @@ from typing import Any, cast
 
 import numba
 import numpy as np
+from llvmlite import ir as _ir  # pyright: ignore[reportMissingTypeStubs]
 from llvmlite.binding import ffi  # pyright: ignore[reportMissingTypeStubs]
 from numba import types
-from numba.core import config, ir
+from numba.core import config
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.ir import Loc
 from numba.core.registry import cpu_target
 from numba.core.serialize import dumps  # pyright: ignore[reportUnknownVariableType]
 from numba.extending import intrinsic, overload
+from numba.np.arrayobj import make_array as _make_array  # pyright: ignore[reportUnknownVariableType]
 
 from gradkern.cpu import cache
 from gradkern.errors import ProviderError
@@ -57,7 +60,9 @@ SUMMING: Any = {**REORDERED, "fastmath": FASTMATH | {"contract"}}
 _OTHERS_COMPILE = 60.0  # seconds to wait for a kernel that another process compiles
 
 settings: Any = config  # Numba creates its names at import
-working_folder.do_without(ir.Loc)
+working_folder.do_without(Loc)
+ir: Any = _ir  # LLVM's, which has no types, as the parts of Numba's arrays have none
+make_array = cast(Any, _make_array)
 
 locks.renew_in_child(cast(Any, global_compiler_lock)._lock)  # Numba's own
 locks.renew_in_child(cast(Any, ffi).lib._lock._lock)  # llvmlite's

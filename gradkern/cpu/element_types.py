@@ -16,18 +16,11 @@ import numba
 import numpy as np
 from numba import types
 
-from gradkern.cpu.compile import INLINE, by_types, instruction, target
-from gradkern.cpu.llvm import ir, make_array
+from gradkern.cpu.compile import INLINE, by_types, instruction, ir, make_array, target
 
-_KERNEL_DTYPES = {
+_STORED_AS = {
     np.dtype(np.float16): np.dtype(np.uint16),
     np.dtype(ml_dtypes.bfloat16): np.dtype(np.int16),
-    np.dtype(np.float32): np.dtype(np.float32),
-    np.dtype(np.float64): np.dtype(np.float64),
-    np.dtype(np.uint8): np.dtype(np.uint8),
-    np.dtype(np.int32): np.dtype(np.int32),
-    np.dtype(np.int64): np.dtype(np.int64),
-    np.dtype(np.uint32): np.dtype(np.uint32),
     np.dtype(np.bool): np.dtype(np.uint8),
 }
 # Numba gives its fastmath flags to instructions that have none; one harmless flag keeps reassociation away.
@@ -37,12 +30,12 @@ _I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 
 def kernel_dtype(dtype: np.dtype) -> np.dtype:
     """The element type in a kernel for arrays of `dtype`."""
-    return _KERNEL_DTYPES[dtype]
+    return _STORED_AS.get(dtype, dtype)
 
 
 def array_type(dtype: np.dtype) -> Any:
     """Numba's type of a flat array of `dtype` in a kernel."""
-    return types.Array(numba.from_dtype(_KERNEL_DTYPES[dtype]), 1, "C")
+    return types.Array(numba.from_dtype(kernel_dtype(dtype)), 1, "C")
 
 
 def arithmetic(dtype: np.dtype) -> np.dtype:

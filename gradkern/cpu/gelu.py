@@ -16,8 +16,7 @@ import numba
 import numpy as np
 from numba import types
 
-from gradkern.cpu.compile import INLINE, by_types, emitted
-from gradkern.cpu.llvm import ir
+from gradkern.cpu.compile import INLINE, by_types, emitted, ir
 
 _ZERO, _HALF, _ONE, _TWO = (np.float32(value) for value in (0, 0.5, 1, 2))
 

@@ -18,8 +18,7 @@ from typing import Any
 import numba
 from numba import types
 
-from gradkern.cpu.compile import INLINE, emitted, instruction, target
-from gradkern.cpu.llvm import ir, make_array
+from gradkern.cpu.compile import INLINE, emitted, instruction, ir, make_array, target
 
 QUEUE = types.Array(types.int64, 1, "C")
 NEXT, TASKS, _MAILBOXES, _HELPERS, BEGUN, FINISHED, FAILED, FUNCTION, ARGUMENTS = range(9)

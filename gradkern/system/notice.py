@@ -12,11 +12,29 @@ import threading
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
-
-from gradkern.system import notebook
+from contextvars import ContextVar, copy_context
+from typing import Any
 
 _AFTER = 0.5  # seconds: what is faster needs no words
+
+
+class Output:
+    """An output of a notebook's cell that changes in place: what a line on the terminal is elsewhere. It is shown when
+    it is first written to.
+    """
+
+    def __init__(self, display: Any) -> None:
+        self._display, self._handle = display, None
+        self._context = copy_context()  # of the cell: a thread that writes has another
+
+    def write(self, text: str, html: str = "") -> None:
+        """Replace what is shown; html is for where there is a browser."""
+        content = {"text/plain": text, **({"text/html": html} if html else {})}
+        with contextlib.suppress(Exception):
+            if self._handle is None:
+                self._handle = self._context.copy().run(self._display, content, raw=True, display_id=True)
+            else:
+                self._context.copy().run(self._handle.update, content, raw=True)
 
 
 class _Line:
@@ -67,9 +85,14 @@ def on_terminal() -> bool:
         return False
 
 
-def in_notebook() -> notebook.Output | None:
+def in_notebook() -> Output | None:
     """An output of the cell that is running, unless something else draws there; None outside of a notebook."""
-    return None if _quiet.get() else notebook.output()
+    if _quiet.get():
+        return None
+    ipython: Any = sys.modules.get("IPython")
+    if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
+        return None
+    return Output(ipython.display.display)
 
 
 def warn(text: str, stacklevel: int = 1) -> None:

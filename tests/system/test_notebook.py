@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from gradkern.system import notebook
+from gradkern.system import notice
 
 pytestmark = pytest.mark.thorough
 
@@ -48,4 +48,4 @@ def test_progress_is_shown_in_the_cell_and_taken_away() -> None:
 
 
 def test_outside_of_a_notebook_there_is_no_output() -> None:
-    assert notebook.output() is None
+    assert notice.in_notebook() is None

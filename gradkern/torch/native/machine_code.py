@@ -17,8 +17,7 @@ from typing import Any
 import numba
 from numba import types
 
-from gradkern.cpu.compile import INLINE, emitted, instruction, target
-from gradkern.cpu.llvm import ir
+from gradkern.cpu.compile import INLINE, emitted, instruction, ir, target
 from gradkern.torch.native import words as w
 
 __all__ = ["FUNCTIONS", "compiled"]

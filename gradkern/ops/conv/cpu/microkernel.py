@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from gradkern.cpu.compile import instruction, target
-from gradkern.cpu.llvm import ir, make_array
+from gradkern.cpu.compile import instruction, ir, make_array, target
 
 __all__ = ["DOT_FILTERS", "DOT_ROWS", "PANEL", "dot_block", "lanes", "positions_of_block", "product_block"]
 
