@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers.layer_norm import ALL_OUTPUTS, INVERTIBLE, LAYER
 
+from gradkern.call import Tensor
+from gradkern.cuda.dry_run import DryRunDevice, dry_run
+from gradkern.dispatch.run import dry_plan_for
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
+NAMES = ("scale", "bias")
 TYPES = ("bfloat16", "bfloat16", "bfloat16", "bfloat16", "float32")
 CONFIG = LayerNormConfig(LAYER, *TYPES, frozenset(ALL_OUTPUTS[LAYER]), 8, 1, 1, 1, scale_width=8)
 
@@ -28,6 +33,20 @@ def test_the_slices_of_a_row_fit_their_threads(columns: int) -> None:
         config.unpredicated_vectors * config.lanes * config.width
         <= columns - (config.blocks_per_row - 1) * slice_columns
     )
+
+
+@pytest.mark.parametrize("apart", ["scale", "bias"])
+def test_no_parameter_is_read_in_wider_pieces_than_its_address_allows(apart: str) -> None:
+    """Those of a model may lie anywhere in one flat array."""
+    half = np.dtype("float16")
+    rows = Tensor(half, (64, 1024), (2048, 2), 16)
+    inputs = {"Y_grad": rows, "Y": rows, "inv_std_var": Tensor(np.dtype("float32"), (64,), (4,), 16)}
+    for alignment in (16, 8, 4, 2):
+        given = inputs | {name: Tensor(half, (1024,), (2,), alignment if name == apart else 16) for name in NAMES}
+        with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
+            dry_plan_for(INVERTIBLE, given, "cuda", device="cuda:0", outputs=("X_grad",))
+        (spec,) = device.specs
+        assert min(16, spec.constants[0].scale_width * half.itemsize) == alignment
 
 
 @pytest.mark.parametrize("more", [(), ("X_grad_sum",)])

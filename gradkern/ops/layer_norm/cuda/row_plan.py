@@ -16,6 +16,7 @@ from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
 Config = TypeVar("Config", bound=RowConfig)
 
+_PARAMETERS = ("scale", "bias", "shift", "bias_or_X_grad_sum")  # inputs of one number for each column
 _MEMORY = ("partial", "row_sums", "counter")  # arguments that are no arrays of the call: scratch memory
 
 
@@ -75,8 +76,7 @@ class NormProblem:
         }
 
     def _parameters(self) -> list[Tensor]:
-        """Those read with one number for each column."""
-        return [each for name, each in self.call.inputs.items() if self.kinds[name] in ("scale", "bias", "shift")]
+        return [each for name, each in self.call.inputs.items() if self.kinds[name] in _PARAMETERS]
 
     def _vector_width(self) -> int:
         """Elements of a vector, at most 16 bytes of the widest type, such that every row is aligned to vectors and a
