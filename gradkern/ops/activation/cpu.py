@@ -13,8 +13,6 @@ from gradkern.cpu.elementwise import elementwise_kernel, elementwise_plan
 from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.cpu.gelu import exact_gelu_gradient, exp, fast_gelu_gradient
 
-__all__ = ["plan", "sigmoid"]
-
 
 @numba.njit(**INLINE)
 def _gelu(d: Any, x: Any, _: Any, r: Any, one: Any) -> Any:

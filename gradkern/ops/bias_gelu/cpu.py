@@ -18,8 +18,6 @@ from gradkern.cpu.gelu import exact_gelu, exact_gelu_gradient, fast_gelu, fast_g
 from gradkern.cpu.sums import BLOCK, RowSums, flush, fold, rows_per_task
 from gradkern.cpu.threads import QUEUE, take
 
-__all__ = ["plan"]
-
 
 @numba.njit(**INLINE)
 def _gradient(z: float, fast: Any) -> float:

@@ -13,8 +13,6 @@ from gradkern.cpu.element_types import arithmetic, array_type
 from gradkern.cpu.flat_plan import FlatPlan, Launch, argument_type
 from gradkern.cpu.runs import Runs
 
-__all__ = ["plan"]
-
 _SUMS = ("OutputScaleGradient", "OutputBiasGradient")
 _OVER = ("InputGradient", "Input")
 

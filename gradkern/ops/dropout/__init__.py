@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["factors"]
-
 
 def factors(values: Mapping[str, Any]) -> list[float]:
     """What kept elements are multiplied by, of the attributes and the numbers on the host."""

@@ -12,8 +12,6 @@ from gradkern.cpu.elementwise import elementwise_kernel, elementwise_plan
 from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.ops.dropout import factors
 
-__all__ = ["plan"]
-
 
 @numba.njit(**INLINE)
 def _kept(d: Any, mask: Any, _: Any, r: Any, one: Any) -> Any:

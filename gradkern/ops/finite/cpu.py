@@ -18,8 +18,6 @@ from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["plan"]
-
 _SPAN = 1 << 16  # elements of one task
 
 

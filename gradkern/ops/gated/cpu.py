@@ -13,8 +13,6 @@ from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.cpu.gelu import exact_gelu, exact_gelu_gradient, fast_gelu, fast_gelu_gradient
 from gradkern.ops.activation.cpu import sigmoid
 
-__all__ = ["plan"]
-
 
 @numba.njit(**INLINE)
 def _swiglu(a: Any, b: Any, _: Any, r: Any, one: Any) -> Any:

@@ -17,8 +17,6 @@ from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.ops.local_response_norm.windows import Windows
 
-__all__ = ["plan"]
-
 
 @numba.njit(**INLINE)
 def _add_windows(

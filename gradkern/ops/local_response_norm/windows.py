@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from gradkern.call import Tensor
 from gradkern.strides import channels_last
 
-__all__ = ["Windows"]
-
 
 class Windows(NamedTuple):
     """An array in memory as (outer, w0, w1, w2, inner), whose windows are along the three axes w.

@@ -34,8 +34,6 @@ from typing import Any
 from gradkern.errors import AttributeValueError, ShapeError
 from gradkern.ops.conv import same_size, window_pads
 
-__all__ = ["onnx_windows", "resolve"]
-
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
     """The resolved attributes: pads in place of auto_pad; and `out`, of MaxPool.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from gradkern.call import Call
 from gradkern.kernels.separable.axis_map import Adaptive, AxisMap, Windows
 
-__all__ = ["axis_maps"]
-
 
 def axis_maps(call: Call) -> list[AxisMap]:
     """Of the forward pass, for each spatial axis."""

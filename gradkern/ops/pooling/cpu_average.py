@@ -9,8 +9,6 @@ from gradkern.cpu.separable import separable_plan
 from gradkern.kernels.separable.axis_map import transposed
 from gradkern.ops.pooling.average_maps import axis_maps
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> FlatPlan:
     compute = arithmetic(call.inputs["dY"].dtype).type

@@ -11,8 +11,6 @@ from gradkern.ops.pooling import cpu_average, cpu_max
 from gradkern.ops.pooling.directml import average, maximum
 from gradkern.strides import channels_last
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> Plan:
     return _MaxPlan(call) if "Input" in call.inputs else cpu_average.plan(average(call))

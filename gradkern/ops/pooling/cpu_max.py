@@ -19,8 +19,6 @@ from gradkern.cpu.threads import QUEUE, take
 from gradkern.errors import DataError
 from gradkern.ops.pooling.windows import PoolWindows
 
-__all__ = ["plan"]
-
 _NUMBERS = array_type(np.dtype(np.int64))
 _CHANNELS = 16  # of one task, where they are last in memory
 

@@ -11,8 +11,6 @@ from gradkern.call import Call, Tensor
 from gradkern.ops.pooling import onnx_windows
 from gradkern.strides import channels_as_in
 
-__all__ = ["average", "maximum"]
-
 
 def average(call: Call) -> Call:
     dY, dX = call.inputs["InputGradient"], call.outputs["OutputGradient"]

@@ -6,8 +6,6 @@ from dataclasses import astuple, dataclass
 
 from gradkern.call import Call
 
-__all__ = ["PoolWindows"]
-
 Axes = tuple[int, ...]
 
 

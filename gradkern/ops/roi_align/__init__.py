@@ -33,8 +33,6 @@ from typing import Any
 
 from gradkern.errors import ArgumentError, AttributeValueError
 
-__all__ = ["resolve"]
-
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """Raises an error where Input is missing, or the bounds of samples exclude each other."""

@@ -18,8 +18,6 @@ from gradkern.cpu.threads import QUEUE, take
 from gradkern.errors import DataError
 from gradkern.ops.roi_align.geometry import geometry
 
-__all__ = ["plan"]
-
 
 @cache
 def _kernels(nearest: bool, corners: bool) -> tuple[Kernel, Kernel]:

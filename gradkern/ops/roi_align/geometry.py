@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Geometry", "geometry"]
-
 
 class Geometry(NamedTuple):
     """Compiled functions.

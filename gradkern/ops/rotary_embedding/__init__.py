@@ -24,8 +24,6 @@ from typing import Any
 
 from gradkern.errors import AttributeValueError, ShapeError
 
-__all__ = ["resolve"]
-
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """The attributes; raises ShapeError where the cache does not fit the rows, and AttributeValueError for a

@@ -16,8 +16,6 @@ from gradkern.cpu.sums import rows_per_task
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.errors import DataError
 
-__all__ = ["plan"]
-
 
 @kernel
 def _rows(

@@ -20,8 +20,6 @@ from gradkern.cpu.threads import QUEUE, take
 from gradkern.ops.dropout import factors
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["plan"]
-
 _WIDTH = 512  # rows side by side that one task takes
 
 

@@ -14,8 +14,6 @@ from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTy
 from gradkern.kernels.elementwise.kernel import elementwise_kernel
 from gradkern.kernels.gelu import slope_of
 
-__all__ = ["build", "sigmoid_of"]
-
 
 def _number(types: ElementwiseTypes) -> Callable[[float], Any]:
     """A constant in the type of arithmetic."""

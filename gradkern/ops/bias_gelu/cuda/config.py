@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 
 from gradkern.kernels.channels.tiles_config import TilesConfig, tiles_of_sums, with_lanes
 
-__all__ = ["BiasGeluConfig", "choose"]
-
 
 @dataclass(frozen=True, slots=True)
 class BiasGeluConfig(TilesConfig):

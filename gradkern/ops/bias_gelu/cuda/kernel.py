@@ -22,8 +22,6 @@ from gradkern.kernels.channels.tiles_kernel import tiles_kernel
 from gradkern.kernels.gelu import gelu_of, slope_of
 from gradkern.ops.bias_gelu.cuda.config import BiasGeluConfig
 
-__all__ = ["build"]
-
 
 def build(config: BiasGeluConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""

@@ -14,8 +14,6 @@ from gradkern.kernels.channels.tiles_config import LINE, VECTOR, with_fold
 from gradkern.kernels.channels.tiles_plan import has_long_rows, parameters_at_once, tiles_plan
 from gradkern.ops.bias_gelu.cuda.config import BiasGeluConfig, choose
 
-__all__ = ["plan"]
-
 _NAMES = {  # contract name -> the kernel's
     "dY": "D",
     "X": "X",

@@ -9,8 +9,6 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.kernels.channels.tiles_config import TilesConfig
 from gradkern.kernels.channels.times import SinglePassTimes
 
-__all__ = ["ARGUMENTS", "DmlBatchNormConfig", "PlanesConfig"]
-
 ARGUMENTS = (  # of the kernel: addresses, then numbers
     *("D", "X", "mean", "scale", "variance", "dX", "scale_sum", "bias_sum", "partial", "counter"),
     *("count", "length", "channels", "images"),  # elements, of a plane; channels, and planes of each

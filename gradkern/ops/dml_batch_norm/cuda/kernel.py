@@ -21,8 +21,6 @@ from gradkern.cuda.device_code.numbers import inverse_std, number_access
 from gradkern.kernels.channels.tiles_kernel import tiles_kernel
 from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
 
-__all__ = ["build"]
-
 
 def build(config: DmlBatchNormConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""

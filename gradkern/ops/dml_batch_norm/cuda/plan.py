@@ -21,8 +21,6 @@ from gradkern.kernels.channels.tiles_plan import has_long_rows, parameters_at_on
 from gradkern.kernels.channels.times import SinglePassTimes, times
 from gradkern.ops.dml_batch_norm.cuda.config import ARGUMENTS, DmlBatchNormConfig, PlanesConfig
 
-__all__ = ["NAMES", "NAMES_OF_PLANES", "NAMES_OF_TILES", "plan", "planes_config_of", "planes_plan"]
-
 NAMES = {  # contract name -> that of the kernels of channels
     "Input": "X",
     "InputGradient": "D",

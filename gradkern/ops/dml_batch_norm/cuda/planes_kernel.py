@@ -25,8 +25,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import inverse_std, number_access
 from gradkern.ops.dml_batch_norm.cuda.config import PlanesConfig
 
-__all__ = ["build"]
-
 _IN_FLIGHT = 4  # partial sums that a thread loads at a time
 
 

@@ -11,8 +11,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes
 from gradkern.kernels.elementwise.kernel import elementwise_kernel
 
-__all__ = ["build"]
-
 
 def build(types: ElementwiseTypes, config: ElementwiseConfig) -> Callable[..., None]:
     """The kernel for these types and this config."""

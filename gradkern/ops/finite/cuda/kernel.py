@@ -13,8 +13,6 @@ from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTy
 from gradkern.kernels.elementwise.kernel import elementwise_kernel
 from gradkern.kernels.elementwise.totals import parts_kernel, sum_kernel
 
-__all__ = ["build", "build_parts", "build_sum"]
-
 
 def _is_finite(double: bool) -> Callable[..., Any]:
     FLOAT = float if double else float32

@@ -10,8 +10,6 @@ from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.elementwise.plan import elementwise_plan
 from gradkern.kernels.elementwise.totals_plan import totals_plan
 
-__all__ = ["plan"]
-
 KERNELS = "gradkern.ops.finite.cuda.kernel:"
 
 

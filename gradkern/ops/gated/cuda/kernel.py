@@ -13,8 +13,6 @@ from gradkern.kernels.elementwise.kernel import elementwise_kernel
 from gradkern.kernels.gelu import gelu_of, slope_of
 from gradkern.ops.activation.cuda.kernel import sigmoid_of
 
-__all__ = ["build"]
-
 
 def _gate(types: ElementwiseTypes, approximate: str | None) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Inline device functions of the gate's value alone, and of its value and slope."""

@@ -8,8 +8,6 @@ from gradkern.cuda.numbers_plan import NumbersPlan
 from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.elementwise.plan import elementwise_plan
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> LaunchPlan | NumbersPlan | EmptyPlan:
     """The plan of one of the four operators on `call.device`."""

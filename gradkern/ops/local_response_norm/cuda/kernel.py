@@ -12,8 +12,6 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import number_access
 
-__all__ = ["build"]
-
 
 def build(dtype: str, terms: bool, long: bool, native_bfloat16: bool) -> Callable[..., None]:
     """The kernel of terms: own = D s^-beta, others = D X s^(-beta - 1); or that of dX, where alpha is the factor of the

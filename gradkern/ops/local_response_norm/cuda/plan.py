@@ -11,8 +11,6 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.ops.local_response_norm.windows import Windows
 from gradkern.strides import is_dense
 
-__all__ = ["ARGUMENTS", "plan"]
-
 ARGUMENTS = (  # of both kernels
     "X", "D", "own", "others", "dX", "size", "w0", "w1", "w2", "inner", "before", "behind", "alpha", "beta", "bias"
 )  # fmt: skip

@@ -14,8 +14,6 @@ from gradkern.kernels.separable.plan import separable_plan
 from gradkern.ops.pooling.average_maps import axis_maps
 from gradkern.ops.pooling.cuda.max import PATCHES, launched, patched
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> LaunchPlan | EmptyPlan:
     maps = simplified(axis_maps(call))

@@ -10,9 +10,6 @@ from itertools import product
 from gradkern.cuda.device_code.columns import ByElementType
 from gradkern.kernels.separable.config import Kind
 
-__all__ = ["MOST_REACH", "MOST_WINDOWS", "ForwardConfig", "MaxPoolConfig", "PatchConfig", "Reach"]
-
-
 MOST_REACH, MOST_WINDOWS = 4, 32
 """Of windows that are compiled in, at most: elements from the first to the last along an axis, and windows that an
 element is in. Code grows with them.

@@ -10,8 +10,6 @@ from gradkern.ops.pooling.cuda import average as averages
 from gradkern.ops.pooling.cuda import max as maxima
 from gradkern.ops.pooling.directml import average, maximum
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> LaunchPlan | LaunchesPlan | EmptyPlan:
     if "Input" not in call.inputs:

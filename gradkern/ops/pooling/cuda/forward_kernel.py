@@ -17,8 +17,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.separable.positions import items, spatial_kernel
 from gradkern.ops.pooling.cuda.config import ForwardConfig
 
-__all__ = ["build", "index_storer"]
-
 
 def build(config: ForwardConfig) -> Callable[..., None]:
     """The kernel of a config, as a function that Numba compiles with every argument (SPATIAL_ARGUMENTS) an int64."""

@@ -16,8 +16,6 @@ from gradkern.kernels.separable.layout import Layout
 from gradkern.ops.pooling.cuda.config import MOST_REACH, MOST_WINDOWS, ForwardConfig, MaxPoolConfig, PatchConfig
 from gradkern.ops.pooling.windows import PoolWindows
 
-__all__ = ["PATCHES", "launched", "patched", "plan"]
-
 PATCHES = "gradkern.ops.pooling.cuda.patch_kernel:build"
 _PLACES = {"dY": "first", "X": "first", "dX": "third", "Y": "third"}
 

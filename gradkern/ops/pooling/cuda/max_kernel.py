@@ -23,8 +23,6 @@ from gradkern.ops.pooling.cuda.config import MaxPoolConfig
 from gradkern.ops.pooling.cuda.forward_kernel import index_storer
 from gradkern.ops.pooling.cuda.patch_kernel import tap_of, window_loader
 
-__all__ = ["build"]
-
 
 def build(config: MaxPoolConfig) -> Callable[..., None]:
     """The kernel of a config, as a function that Numba compiles with every argument (SPATIAL_ARGUMENTS) an int64."""

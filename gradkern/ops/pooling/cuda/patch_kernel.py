@@ -19,8 +19,6 @@ from gradkern.kernels.separable.positions import items, spatial_kernel
 from gradkern.kernels.separable.weights import share_of
 from gradkern.ops.pooling.cuda.config import MaxPoolConfig, PatchConfig
 
-__all__ = ["build", "tap_of", "window_loader"]
-
 
 def tap_of(dilated: bool) -> Callable[..., Any]:
     """tap(x, o, a): which element of window o x is; -1 if none. a: an axis, with reciprocals of its dilation last."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARGUMENTS", "FIRST", "LAST", "RoiConfig"]
-
 ARGUMENTS = (
     "X", "D", "rois", "images", "best", "result", "N", "C", "H", "W", "R", "rows", "columns",
     "x_n", "x_c", "x_y", "x_x", "d_r", "d_c", "d_y", "d_x",

@@ -16,8 +16,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.roi_align.cuda.config import RoiConfig
 from gradkern.ops.roi_align.geometry import geometry
 
-__all__ = ["build_best", "build_images", "build_regions"]
-
 
 class _Code:
     """Device functions that the three kernels share."""

@@ -11,8 +11,6 @@ from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.ops.roi_align.cuda.config import ARGUMENTS, FIRST, LAST, RoiConfig
 from gradkern.strides import channels_last, is_aligned
 
-__all__ = ["plan"]
-
 _BUILDERS = {
     "best": "gradkern.ops.roi_align.cuda.kernel:build_best",
     "images": "gradkern.ops.roi_align.cuda.kernel:build_images",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARGUMENTS", "RotaryConfig"]
-
 ARGUMENTS = (
     *("X", "cos", "sin", "positions", "Y", "rows", "inner", "middle", "last"),
     *(f"{name}_{axis}" for name in ("x", "y", "cos", "sin", "place") for axis in (0, 1, 2)),

@@ -15,8 +15,6 @@ from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.ops.rotary_embedding.cuda.config import RotaryConfig
 
-__all__ = ["build"]
-
 
 def build(config: RotaryConfig) -> Callable[..., None]:
     """The kernel, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""

@@ -10,8 +10,6 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.ops.rotary_embedding.cuda.config import ARGUMENTS, RotaryConfig
 from gradkern.strides import is_aligned
 
-__all__ = ["plan"]
-
 _THREADS = 256
 _VECTOR = 16  # bytes
 

@@ -20,8 +20,6 @@ from gradkern.kernels.rows.inner_kernel import inner_kernel
 from gradkern.kernels.rows.kernel import rows_kernel
 from gradkern.kernels.rows.problem import RowsTypes
 
-__all__ = ["build"]
-
 
 @device_function
 def _softmax_terms(x: Any, p: Any, r: Any, totals: Any, column: int) -> Any:

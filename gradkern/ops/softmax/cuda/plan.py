@@ -9,8 +9,6 @@ from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.rows.plan import RowArrays, rows_plan
 from gradkern.ops.dropout import factors
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> LaunchPlan | NumbersPlan | EmptyPlan:
     """The plan of one of the gradients on `call.device`."""
