@@ -51,21 +51,14 @@ def elementwise_kernel(
 
     @device_function
     def compute(y0: Any, y1: Any, y2: Any, e: int, x0: Any, x1: Any, x2: Any, r: Any) -> None:
-        if INPUTS == 1:
-            if OUTPUTS == 1:
-                y0[e] = element(x0[e], x0[e], x0[e], r)
-            elif OUTPUTS == 2:
-                y0[e], y1[e] = element(x0[e], x0[e], x0[e], r)
-            else:
-                y0[e], y1[e], y2[e] = element(x0[e], x0[e], x0[e], r)
-        elif INPUTS == 2:
-            y0[e] = element(x0[e], x1[e], x1[e], r)
-        elif OUTPUTS == 1:
-            y0[e] = element(x0[e], x1[e], x2[e], r)
+        more = x1 if INPUTS > 1 else x0
+        last = x2 if INPUTS > 2 else more
+        if OUTPUTS == 1:
+            y0[e] = element(x0[e], more[e], last[e], r)
         elif OUTPUTS == 2:
-            y0[e], y1[e] = element(x0[e], x1[e], x2[e], r)
+            y0[e], y1[e] = element(x0[e], more[e], last[e], r)
         else:
-            y0[e], y1[e], y2[e] = element(x0[e], x1[e], x2[e], r)
+            y0[e], y1[e], y2[e] = element(x0[e], more[e], last[e], r)
 
     @device_function
     def of_block(
