@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,11 +109,9 @@ class Geometry:
 
     def weight_window(self) -> Window:
         """X through the grid of dY: im2col column (c, k) at o holds X[c, o*strides + k*dilations - pads_begin]."""
-        offsets = (
-            tuple(k * dilation - begin for k in range(size))
-            for size, dilation, begin in zip(self.kernel, self.dilations, self.pads_begin, strict=True)
-        )
-        return Window.over(self.spatial, self.out, self.strides, tuple(offsets))
+        axes = zip(self.kernel, self.dilations, self.pads_begin, strict=True)
+        offsets = tuple(tuple(k * dilation - begin for k in range(size)) for size, dilation, begin in axes)
+        return Window(self.out, self.strides, offsets)
 
     def data_parts(self) -> list[DataPart]:
         """Parts of dX whose input positions use the same taps. Together they cover dX once."""
@@ -121,23 +119,25 @@ class Geometry:
             _axis_parts(*sizes)
             for sizes in zip(self.spatial, self.kernel, self.strides, self.dilations, self.pads_begin, strict=True)
         ]
-        return [DataPart.of(self, combination) for combination in product(*per_axis)]
+        parts: list[DataPart] = []
+        for axes in product(*per_axis):
+            grid, offsets = tuple(axis.size for axis in axes), tuple(axis.offsets for axis in axes)
+            window = Window(grid, (1,) * self.rank, offsets)
+            firsts = np.array(list(product(*(axis.firsts for axis in axes))), np.int64)
+            taps = [list(product(*phase)) for phase in product(*(axis.taps for axis in axes))]
+            parts.append(DataPart(window, np.array(taps, np.int64).reshape(len(taps), window.taps, self.rank), firsts))
+        return parts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Window:
-    """How a tensor is read: offsets[axis] has a row (offset, first, last) for each filter tap along the axis. Grid
-    position q reads element steps*q + offset of the tensor: inside it if and only if first <= q < last.
+    """How a tensor is read: grid position q and a tap read its element steps*q + offset, if there is one; along each
+    axis, offsets has one for each tap.
     """
 
     grid: Axes
     steps: Axes
-    offsets: tuple[Table, ...]
-
-    @classmethod
-    def over(cls, sizes: Axes, grid: Axes, steps: Axes, offsets: tuple[tuple[int, ...], ...]) -> Window:
-        """A tensor of these sizes seen through a grid, with the offsets of the taps along each axis."""
-        return cls(grid, steps, tuple(_inside(*axis) for axis in zip(sizes, grid, steps, offsets, strict=True)))
+    offsets: tuple[Axes, ...]
 
     @property
     def taps(self) -> int:
@@ -156,28 +156,14 @@ class DataPart:
     taps: Table
     firsts: Table
 
-    @classmethod
-    def of(cls, geometry: Geometry, axes: tuple[_AxisPart, ...]) -> DataPart:
-        phases = list(product(*(axis.phases for axis in axes)))
-        taps = [list(product(*(phase.taps for phase in phased))) for phased in phases]
-        grid = tuple(axis.size for axis in axes)
-        window = Window.over(geometry.out, grid, (1,) * len(axes), tuple(axis.offsets for axis in axes))
-        firsts = [[phase.first for phase in phased] for phased in phases]
-        table = np.array(taps, np.int64).reshape(len(phases), window.taps, len(axes))
-        return cls(window, table, np.array(firsts, np.int64))
 
+class _AxisPart(NamedTuple):
+    """size and offsets are of the window; firsts and taps have an entry for each phase."""
 
-@dataclass(frozen=True, slots=True)
-class _AxisPhase:
-    first: int
-    taps: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _AxisPart:
     size: int
-    offsets: tuple[int, ...]
-    phases: tuple[_AxisPhase, ...]
+    offsets: Axes
+    firsts: Axes
+    taps: tuple[Axes, ...]
 
 
 def _axis_parts(size: int, kernel: int, stride: int, dilation: int, begin: int) -> list[_AxisPart]:
@@ -185,7 +171,7 @@ def _axis_parts(size: int, kernel: int, stride: int, dilation: int, begin: int) 
 
     Residues whose taps have the same offsets share a part: their columns are the same, only their weights differ.
     """
-    by_offsets: dict[tuple[int, ...], list[tuple[int, int, int, tuple[int, ...]]]] = {}
+    by_offsets: dict[Axes, list[tuple[int, int, int, Axes]]] = {}
     for start in range(min(size, stride)):
         q, r = divmod(start + begin, stride)
         taps = tuple(k for k in range(kernel) if (k * dilation - r) % stride == 0)
@@ -194,20 +180,8 @@ def _axis_parts(size: int, kernel: int, stride: int, dilation: int, begin: int) 
         by_offsets.setdefault(offsets, []).append((q, stop, r, taps))
     parts: list[_AxisPart] = []
     for offsets, phases in by_offsets.items():
-        first, last = min(q for q, *_ in phases), max(stop for _, stop, *_ in phases)
-        parts.append(
-            _AxisPart(
-                size=last - first,
-                offsets=tuple(first + offset for offset in offsets),
-                phases=tuple(_AxisPhase(stride * first + r - begin, taps) for _, _, r, taps in phases),
-            )
-        )
+        begins, stops, residues, taps = zip(*phases, strict=True)
+        first = min(begins)
+        seen, firsts = tuple(first + offset for offset in offsets), tuple(stride * first + r - begin for r in residues)
+        parts.append(_AxisPart(max(stops) - first, seen, firsts, taps))
     return parts
-
-
-def _inside(size: int, grid: int, step: int, offsets: tuple[int, ...]) -> Table:
-    table = [
-        (offset, min(max(-(offset // step), 0), grid), min(max((size - 1 - offset) // step + 1, 0), grid))
-        for offset in offsets
-    ]
-    return np.array(table, np.int64).reshape(len(offsets), 3)

@@ -198,7 +198,7 @@ def test_windows_hold_exactly_the_terms_of_the_equations(sizes: list[tuple[int, 
 
     window = geometry.weight_window()
     kernel_taps = list(product(*(range(size) for size in geometry.kernel)))
-    assert {(q, k, i) for q, k, i in _seen(window, kernel_taps)} == terms
+    assert set(_seen(window, kernel_taps, geometry.spatial)) == terms
 
     found, written = [], np.zeros(geometry.spatial, int)
     for part in geometry.data_parts():
@@ -207,7 +207,7 @@ def test_windows_hold_exactly_the_terms_of_the_equations(sizes: list[tuple[int, 
             def data_position(q: tuple[int, ...], first: list[int] = first) -> tuple[int, ...]:
                 return tuple(s * each + f for s, each, f in zip(geometry.strides, q, first, strict=True))
 
-            seen = ((o, k, data_position(q)) for q, k, o in _seen(part.window, [tuple(tap) for tap in taps]))
+            seen = ((o, k, data_position(q)) for q, k, o in _seen(part.window, [*map(tuple, taps)], geometry.out))
             found += [term for term in seen if _inside(term[2], geometry.spatial)]
             for q in product(*(range(size) for size in part.window.grid)):
                 if _inside(data_position(q), geometry.spatial):
@@ -225,12 +225,13 @@ def _terms(size: int, kernel: int, stride: int, dilation: int, pad: int) -> tupl
     return len(outputs), {term for term in met if 0 <= term[2] < size}
 
 
-def _seen(window: Window, taps: list[tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """(grid position, tap, source position) for all that lie inside the source."""
-    offsets = list(product(*(table.tolist() for table in window.offsets)))
-    for tap, rows in zip(taps, offsets, strict=True):
-        for q in product(*(range(first, last) for _, first, last in rows)):
-            yield q, tap, tuple(s * each + row[0] for s, each, row in zip(window.steps, q, rows, strict=True))
+def _seen(window: Window, taps: list[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """(grid position, tap, source position) for all that lie inside a source of these sizes."""
+    for tap, offsets in zip(taps, product(*window.offsets), strict=True):
+        for q in product(*map(range, window.grid)):
+            place = tuple(s * each + offset for s, each, offset in zip(window.steps, q, offsets, strict=True))
+            if _inside(place, sizes):
+                yield q, tap, place
 
 
 def _inside(position: tuple[int, ...], sizes: tuple[int, ...]) -> bool:

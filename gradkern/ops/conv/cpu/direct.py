@@ -344,6 +344,7 @@ class Direct:
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
         dtype, self._geometry, self._forward = call.inputs["W"].dtype, geometry, "Y" in call.outputs
+        self._dtype = dtype
         filters, channels = geometry.group * geometry.filters, geometry.group * geometry.channels
         shares = max(1, min(geometry.images, ceil(TASKS / max(filters if self._forward else channels, 1))))
         self._tasks = shares * (filters if self._forward else channels)
@@ -387,5 +388,5 @@ class Direct:
             return
         total = shares.sum(0)
         if not np.isfinite(total).all():  # a zero of the spread may have met an infinity of X
-            sum_products(self._geometry, dY, data, total)
+            sum_products(self._geometry, dY.view(self._dtype), data.view(self._dtype), total)
         arrays["dW"][...] = total.reshape(arrays["dW"].shape)

@@ -162,7 +162,7 @@ class _WeightGradient:
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
         tensor, dtype = call.outputs["dW"], call.inputs["X"].dtype
-        self._dtype = arithmetic(dtype)
+        self._seen, self._dtype = dtype, arithmetic(dtype)
         self._geometry, window = geometry, geometry.weight_window()
         padded = Padded.cheapest(window, geometry.spatial, geometry.filters)
         self._lanes = lanes(self._dtype)
@@ -186,7 +186,7 @@ class _WeightGradient:
     def __call__(self, dY: np.ndarray, X: np.ndarray, dW: np.ndarray) -> None:
         total = self._sum(dY, X, dW)
         if not np.isfinite(total).all():  # a zero of dY's gaps may have met an infinity of X
-            sum_products(self._geometry, dY, X, total.reshape(-1, *self._weights))
+            sum_products(self._geometry, dY.view(self._seen), X.view(self._seen), total.reshape(-1, *self._weights))
         if not self._in_place:
             dW[...] = total.reshape(dW.shape)
 

@@ -40,12 +40,12 @@ class Padded:
 
     def __init__(self, window: Window, sizes: Axes, expanded: tuple[bool, ...]) -> None:
         self.grid, self.steps = window.grid, window.steps
-        shape = [len(table) for table in window.offsets]
+        shape = [len(offsets) for offsets in window.offsets]
         firsts, distances = np.zeros((3, prod(shape)), np.int64), np.zeros((3, prod(shape)), np.int64)
         pitches: list[int] = []
-        for axis, (table, tap) in enumerate(zip(window.offsets, np.indices(shape).reshape(3, -1), strict=True)):
+        for axis, (taps, tap) in enumerate(zip(window.offsets, np.indices(shape).reshape(3, -1), strict=True)):
             size, grid, step = sizes[axis], window.grid[axis], window.steps[axis]
-            offsets = table[:, 0]
+            offsets = np.array(taps, np.int64)
             if expanded[axis] or not len(offsets):
                 firsts[axis] = offsets[tap]
                 pitches.append(grid)
@@ -66,7 +66,7 @@ class Padded:
     @classmethod
     def cheapest(cls, window: Window, sizes: Axes, results: int) -> Padded:
         """The rows that cost least time, where each row of the column matrix serves so many results."""
-        free = [(False, True) if len(table) > 1 else (False,) for table in window.offsets]
+        free = [(False, True) if len(offsets) > 1 else (False,) for offsets in window.offsets]
         choices = [cls(window, sizes, expanded) for expanded in product(*free)]
         return min(choices, key=lambda padded: padded._cost(results))
 
