@@ -25,11 +25,12 @@ from numba import njit, types
 
 from gradkern.call import Call, Refusal
 from gradkern.cpu import threads
-from gradkern.cpu.compile import INLINE, REORDERED, kernel
+from gradkern.cpu.compile import INLINE, kernel
 from gradkern.cpu.element_types import arithmetic, copy_line, kernel_dtype, load, real, store, zeros
 from gradkern.cpu.threads import take
 from gradkern.ops.conv.cpu.exact import sum_products
 from gradkern.ops.conv.cpu.lines import contiguous, spacing_of
+from gradkern.ops.conv.cpu.microkernel import dot_1, dot_3, dot_9, lanes
 from gradkern.ops.conv.geometry import Geometry
 
 __all__ = ["TASKS", "Direct", "Flat"]
@@ -58,18 +59,19 @@ def direct(
     distances: Any,
     block: int,
     together: int,
+    lanes: int,
 ) -> None:
     """A task is a channel and a share of the images: it writes their dX, and shares[share] gets their part of dW.
 
-    together: whole planes, of so many images, in a block; 0: a plane in blocks.
+    together: whole planes, of so many images, in a block; 0: a plane in blocks. lanes: of a vector.
     """
     filters, channels = W.shape[0] // (X.shape[1] // W.shape[1]), W.shape[1]
     total = padded[0] * padded[1] * padded[2]
     halo = distances[-1]
     before = 0 if together else halo  # positions of dY before a block that taps reach
     step = spacing_of(W)[4]
-    x, result, spread = zeros(X, block), zeros(X, block), zeros(X, block + halo)
-    weights = zeros(X, len(distances))
+    x, result, spread = zeros(X, block + lanes), zeros(X, block), zeros(X, block + halo + lanes)
+    weights, sums, backwards = zeros(X, len(distances)), zeros(X, 9 + lanes), halo - distances
     task = take(queue)
     while task >= 0:
         share, channel = divmod(task, X.shape[1])
@@ -83,6 +85,7 @@ def direct(
                 count = images * size
                 if shares.size:
                     _lay(X, (image, images, channel), x, start, size, together, padded, (1, 1, 1), begins)
+                    x[count : count + lanes] = 0
                 result[:count] = B[channel] if B.size else real(X, 0)
                 for m in range(group * filters, (group + 1) * filters):
                     where, at, seen = (image, images, m), start - before, size + before
@@ -90,9 +93,9 @@ def direct(
                     for tap in range(len(distances)):
                         weights[tap] = load(contiguous(W[m, c, taps[tap, 0], taps[tap, 1]]), taps[tap, 2] * step)
                     if dX.size:
-                        _add_taps(spread, halo - distances, weights, result, count)
+                        _add_taps(spread, backwards, weights, result, count)
                     if shares.size:
-                        _add_dots(spread, halo - distances, x, shares[share, m, c], count)
+                        _add_dots(spread, backwards, x, shares[share, m, c], -(-count // lanes) * lanes, sums)
                 if dX.size:
                     _bring_home(result, dX, (image, images, channel), start, size, together, padded, (1, 1, 1), begins)
         task = take(queue)
@@ -168,52 +171,22 @@ def _add_taps(seen: Any, begins: Any, weights: Any, result: Any, count: int) -> 
             result[p] += u * a[p]
 
 
-@njit(**REORDERED)
-def _add_dots(seen: Any, begins: Any, x: Any, sums: Any, count: int) -> None:
-    """sums[tap] += sum over p of x[p] * seen[begin + p]; nine or three taps at once, too."""
+@njit(**INLINE)
+def _add_dots(seen: Any, begins: Any, x: Any, sums: Any, count: int, found: Any) -> None:
+    """sums[tap] += sum over p of x[p] * seen[begin + p], for nine or three taps at once; count: whole vectors."""
     nines = len(begins) // 9 * 9
-    for tap in range(0, nines, 9):
-        a, b, c = seen[begins[tap] :], seen[begins[tap + 1] :], seen[begins[tap + 2] :]
-        d, e, f = seen[begins[tap + 3] :], seen[begins[tap + 4] :], seen[begins[tap + 5] :]
-        g, h, i = seen[begins[tap + 6] :], seen[begins[tap + 7] :], seen[begins[tap + 8] :]
-        of_a, of_b, of_c = real(x, 0), real(x, 0), real(x, 0)
-        of_d, of_e, of_f = real(x, 0), real(x, 0), real(x, 0)
-        of_g, of_h, of_i = real(x, 0), real(x, 0), real(x, 0)
-        for p in range(count):
-            of_a += x[p] * a[p]
-            of_b += x[p] * b[p]
-            of_c += x[p] * c[p]
-            of_d += x[p] * d[p]
-            of_e += x[p] * e[p]
-            of_f += x[p] * f[p]
-            of_g += x[p] * g[p]
-            of_h += x[p] * h[p]
-            of_i += x[p] * i[p]
-        sums[tap] += of_a
-        sums[tap + 1] += of_b
-        sums[tap + 2] += of_c
-        sums[tap + 3] += of_d
-        sums[tap + 4] += of_e
-        sums[tap + 5] += of_f
-        sums[tap + 6] += of_g
-        sums[tap + 7] += of_h
-        sums[tap + 8] += of_i
     threes = nines + (len(begins) - nines) // 3 * 3
+    for tap in range(0, nines, 9):
+        dot_9(x, 0, 0, seen, 0, begins, tap, count, found)
+        for n in range(9):
+            sums[tap + n] += found[n]
     for tap in range(nines, threes, 3):
-        a, b, c = seen[begins[tap] :], seen[begins[tap + 1] :], seen[begins[tap + 2] :]
-        of_a, of_b, of_c = real(x, 0), real(x, 0), real(x, 0)
-        for p in range(count):
-            of_a += x[p] * a[p]
-            of_b += x[p] * b[p]
-            of_c += x[p] * c[p]
-        sums[tap] += of_a
-        sums[tap + 1] += of_b
-        sums[tap + 2] += of_c
+        dot_3(x, 0, 0, seen, 0, begins, tap, count, found)
+        for n in range(3):
+            sums[tap + n] += found[n]
     for tap in range(threes, len(begins)):
-        a, of_a = seen[begins[tap] :], real(x, 0)
-        for p in range(count):
-            of_a += x[p] * a[p]
-        sums[tap] += of_a
+        dot_1(x, 0, 0, seen, 0, begins, tap, count, found)
+        sums[tap] += found[0]
 
 
 @njit(**INLINE)
@@ -344,7 +317,7 @@ class Direct:
 
     def __init__(self, call: Call, geometry: Geometry, limit: int) -> None:
         dtype, self._geometry, self._forward = call.inputs["W"].dtype, geometry, "Y" in call.outputs
-        self._dtype = dtype
+        self._dtype, self._lanes = dtype, lanes(arithmetic(dtype))
         filters, channels = geometry.group * geometry.filters, geometry.group * geometry.channels
         shares = max(1, min(geometry.images, ceil(TASKS / max(filters if self._forward else channels, 1))))
         self._tasks = shares * (filters if self._forward else channels)
@@ -356,8 +329,8 @@ class Direct:
         buffers, nbytes = (2, 0) if self._forward else (3, prod(self._shares) * 8)
         for whole in (_WHOLE, 2 * BLOCK):  # parts take less memory
             flat = Flat(geometry, whole)
-            block = threads.threads() * (buffers * flat.block + flat.halo) * arithmetic(dtype).itemsize
-            self.scratch = nbytes + block
+            positions = buffers * (flat.block + self._lanes) + flat.halo
+            self.scratch = nbytes + threads.threads() * positions * arithmetic(dtype).itemsize
             if self.scratch <= limit:
                 break
         else:
@@ -373,7 +346,7 @@ class Direct:
             self._kernel = direct_forward(threads.QUEUE, source, source, bias, target, types.int64, *more)
         else:
             shares_type = types.Array(types.float64, 4, "C")
-            self._kernel = direct(threads.QUEUE, source, source, source, bias, target, shares_type, *more)
+            self._kernel = direct(threads.QUEUE, source, source, source, bias, target, shares_type, *more, types.int64)
 
     def __call__(self, arrays: Mapping[str, np.ndarray]) -> None:
         W, B = arrays["W"], arrays["B"]
@@ -383,7 +356,9 @@ class Direct:
             return
         dY, dX, shares = arrays["dY"], arrays.get("dX", self._no_dX), np.empty(self._shares)
         data = arrays.get("X", dX)  # of dX alone only its shape counts
-        threads.run(self._kernel, self._tasks, dY.nbytes + 2 * data.nbytes, dY, data, W, B, dX, shares, *self._flat)
+        threads.run(
+            self._kernel, self._tasks, dY.nbytes + 2 * data.nbytes, dY, data, W, B, dX, shares, *self._flat, self._lanes
+        )
         if "dW" not in arrays:
             return
         total = shares.sum(0)

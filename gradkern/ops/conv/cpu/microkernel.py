@@ -13,7 +13,8 @@ from numba import types
 
 from gradkern.cpu.compile import instruction, ir, make_array, target
 
-__all__ = ["DOT_FILTERS", "DOT_ROWS", "PANEL", "dot_block", "lanes", "positions_of_block", "product_block"]
+__all__ = ["DOT_FILTERS", "DOT_ROWS", "PANEL", "dot_1", "dot_3", "dot_9", "dot_block", "lanes", "positions_of_block"]
+__all__ += ["product_block"]
 
 _INT64, _INT32 = ir.IntType(64), ir.IntType(32)
 _FUSED = ("contract",)  # a product and a sum are one instruction where the CPU has it
@@ -90,51 +91,44 @@ def product_block(
     return types.void(panel, i, i, rows, i, offsets, result, i, i), generate
 
 
-@instruction
-def dot_block(
-    typing: Any,
-    left: Any,
-    left_at: Any,
-    pitch: Any,
-    rows: Any,
-    at: Any,
-    offsets: Any,
-    offset_at: Any,
-    count: Any,
-    sums: Any,
-) -> Any:
-    """sums[m, r] = sum over p < count of  left[left_at + m*pitch + p] * rows[at + offsets[offset_at + r] + p], for
-    DOT_FILTERS m and DOT_ROWS r; sums has whole vectors. count is a multiple of the vector's lanes and at least that.
-    """
-    element = left.dtype
+def _dot_block(filters: int, row_count: int) -> Any:
+    """dot_block for so many filters and rows."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, left_at, pitch, _, at, _, offset_at, count, _ = arguments
-        left, rows, offsets, sums = (_data(context, builder, signature, arguments, i) for i in (0, 3, 5, 8))
-        vector, item = _vector_of(context, element)
-        lefts = [builder.gep(left, [builder.add(left_at, builder.mul(pitch, _INT64(m)))]) for m in range(DOT_FILTERS)]
-        rights = [
-            builder.gep(
-                rows, [builder.add(at, builder.load(builder.gep(offsets, [builder.add(offset_at, _INT64(r))])))]
-            )
-            for r in range(DOT_ROWS)
-        ]
-        loop = _Loop(builder, count, [vector] * (DOT_FILTERS * DOT_ROWS))
-        factors = [_load(builder, line, loop.index, vector, item) for line in lefts]
-        totals: list[Any] = [None] * len(loop.values)
-        for r in range(DOT_ROWS):
-            seen = _load(builder, rights[r], loop.index, vector, item)
-            for m in range(DOT_FILTERS):
-                place = m * DOT_ROWS + r
-                totals[place] = _multiply_add(builder, factors[m], seen, loop.values[place])
-        loop.end(_INT64(vector.count), totals)
-        for number, sum_of in enumerate(_sums_of_lanes(builder, totals, vector.count)):
-            place = builder.bitcast(builder.gep(sums, [_INT64(number * vector.count)]), vector.as_pointer())
-            builder.store(sum_of, place, align=item)
-        return context.get_dummy_value()
+    @instruction
+    def dot_block(
+        typing: Any, left: Any, left_at: Any, pitch: Any, rows: Any, at: Any, offsets: Any, offset_at: Any, count: Any,
+        sums: Any,
+    ) -> Any:  # fmt: skip
+        """sums[m, r] = sum over p < count of  left[left_at + m*pitch + p] * rows[at + offsets[offset_at + r] + p], for
+        some filters m and rows r; sums has whole vectors. count is a multiple of the vector's lanes and at least that.
+        """
+        element = left.dtype
 
-    i = types.int64
-    return types.void(left, i, i, rows, i, offsets, i, i, sums), generate
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _, left_at, pitch, _, at, _, offset_at, count, _ = arguments
+            left, rows, offsets, sums = (_data(context, builder, signature, arguments, i) for i in (0, 3, 5, 8))
+            vector, item = _vector_of(context, element)
+            lefts = [builder.gep(left, [builder.add(left_at, builder.mul(pitch, _INT64(m)))]) for m in range(filters)]
+            places = [builder.gep(offsets, [builder.add(offset_at, _INT64(r))]) for r in range(row_count)]
+            rights = [builder.gep(rows, [builder.add(at, builder.load(place))]) for place in places]
+            loop = _Loop(builder, count, [vector] * (filters * row_count))
+            factors = [_load(builder, line, loop.index, vector, item) for line in lefts]
+            totals: list[Any] = [None] * len(loop.values)
+            for r in range(row_count):
+                seen = _load(builder, rights[r], loop.index, vector, item)
+                for m in range(filters):
+                    place = m * row_count + r
+                    totals[place] = _multiply_add(builder, factors[m], seen, loop.values[place])
+            loop.end(_INT64(vector.count), totals)
+            for number, sum_of in enumerate(_sums_of_lanes(builder, totals, vector.count)):
+                place = builder.bitcast(builder.gep(sums, [_INT64(number * vector.count)]), vector.as_pointer())
+                builder.store(sum_of, place, align=item)
+            return context.get_dummy_value()
+
+        i = types.int64
+        return types.void(left, i, i, rows, i, offsets, i, i, sums), generate
+
+    return dot_block
 
 
 class _Loop:
@@ -199,3 +193,7 @@ def _sums_of_lanes(builder: Any, vectors: list[Any], count: int) -> list[Any]:
 
 def _multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return builder.fadd(builder.fmul(a, b, flags=_FUSED), c, flags=_FUSED)
+
+
+dot_block = _dot_block(DOT_FILTERS, DOT_ROWS)
+dot_9, dot_3, dot_1 = (_dot_block(1, taps) for taps in (9, 3, 1))
