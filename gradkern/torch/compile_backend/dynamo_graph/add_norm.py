@@ -16,6 +16,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
+from torch._C._nn import pad  # pyright: ignore[reportMissingImports]  functional.pad in Dynamo's graph
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
@@ -205,7 +206,7 @@ _PRODUCTS = {
 }
 _MOVES = {
     *("view", "reshape", "flatten", "unflatten", "permute", "transpose", "contiguous", "squeeze", "unsqueeze"),
-    *(operator.getitem, torch.roll, torch.flatten, torch.reshape, torch.permute, torch.transpose, torch._C._nn.pad),
+    *(operator.getitem, torch.roll, torch.flatten, torch.reshape, torch.permute, torch.transpose, pad),
 }
 """Functions and methods whose result has elements of their first argument, and zeros."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
+from torch._C._nn import pad  # pyright: ignore[reportMissingImports]  functional.pad in Dynamo's graph
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph import group_norm, instance_norm
@@ -25,7 +26,7 @@ __all__ = ["arrange"]
 _NAME = "channels_last_3d"
 _CONVS = (torch.conv3d, torch.conv_transpose3d)
 _UNSURE = {
-    *(functional.instance_norm, functional.group_norm, functional.interpolate, torch._C._nn.pad),
+    *(functional.instance_norm, functional.group_norm, functional.interpolate, pad),
     *(functional.avg_pool3d, functional.adaptive_avg_pool3d),
 }
 """Functions of those below whose result may have channels first in Inductor's graphs, on a GPU or of few channels."""
