@@ -3151,7 +3151,7 @@ def run(
     cubic_coeff_a: float = -0.75,
     exclude_outside: Literal[0, 1] = 0,
     extrapolation_value: float = 0.0,
-    mode: Literal["nearest", "linear", "cubic"] = "nearest",
+    mode: Literal["nearest", "linear", "cubic", "lanczos"] = "nearest",
     nearest_mode: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] = "round_prefer_floor",
     source_steps: Sequence[float] | None = None,
     outputs: _ResizeGradOutput | Iterable[_ResizeGradOutput] | None = None,
@@ -3162,7 +3162,7 @@ def run(
     domain: str | None = None,
     version: int | None = None,
 ) -> _results.ResizeGrad[_T]:
-    """Gradient of resizing, by nearest elements, linear or cubic, in one to three dimensions.
+    """Gradient of resizing, by nearest elements, linear, cubic or Lanczos, in one to three dimensions.
 
       dY: gradient of the output
       X: input of the forward pass, for its shape alone
@@ -3177,7 +3177,7 @@ def run(
       exclude_outside: 1: elements outside the input have no weight in a cubic or with antialias, and those inside
           share it
       extrapolation_value: accepted for compatibility; a constant has no gradient
-      mode: how an output is made of the elements around it
+      mode: how an output is made of the elements around it; lanczos with antialias alone
       nearest_mode: which element is the nearest
       source_steps: distance in the input of neighbouring outputs along each spatial dimension: multiplied by, in
           place of a division by scales
@@ -5715,7 +5715,7 @@ def prepare(
     cubic_coeff_a: float = -0.75,
     exclude_outside: Literal[0, 1] = 0,
     extrapolation_value: float = 0.0,
-    mode: Literal["nearest", "linear", "cubic"] = "nearest",
+    mode: Literal["nearest", "linear", "cubic", "lanczos"] = "nearest",
     nearest_mode: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] = "round_prefer_floor",
     source_steps: Sequence[float] | None = None,
     outputs: _ResizeGradOutput | Iterable[_ResizeGradOutput] | None = None,

@@ -282,10 +282,11 @@ def resize_matrix(
             terms = {near.get(nearest_mode, math.floor(half)): 1.0}.items()
         else:
             narrowing = min(scale, 1.0) if antialias else 1.0
-            places = range(math.floor(x - 2 / narrowing), math.ceil(x + 2 / narrowing) + 1)
+            places = range(math.floor(x - 3 / narrowing), math.ceil(x + 3 / narrowing) + 1)
             distances = {i: abs(i - x) * narrowing for i in places}
-            terms = {i: max(1 - d, 0) if mode == "linear" else _cubic(d, cubic_coeff_a) for i, d in distances.items()}
-            terms = terms.items()
+            filters = {"linear": lambda d: max(1 - d, 0), "lanczos": lambda d: np.sinc(d) * np.sinc(d / 3) * (d < 3)}
+            of_distance = filters.get(mode, lambda d: _cubic(d, cubic_coeff_a))
+            terms = {i: of_distance(d) for i, d in distances.items()}.items()
         excluded = exclude_outside and (mode == "cubic" or antialias)
         kept = [(i, w) for i, w in terms if not excluded or 0 <= i < size]
         total = sum(w for _, w in kept) if excluded or antialias else 1.0

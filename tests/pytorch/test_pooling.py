@@ -99,6 +99,7 @@ MODES = [
     ((7, 5), None, "bicubic"),
     ((7, 5), 0.6, "bicubic"),
     *(((17, 9), scale, f"{mode} antialiased") for scale in (0.3, 0.6, 1.7) for mode in ("bilinear", "bicubic")),
+    *(((17, 9), scale, "lanczos antialiased") for scale in (0.3, 1.7)),
     *(
         (size, scale, mode)
         for size in ((7,), (7, 5), (3, 4, 5))
@@ -111,9 +112,11 @@ MODES = [
 @devices
 @pytest.mark.parametrize(("size", "scale", "mode"), MODES)
 def test_every_mode_of_upsampling(size: Any, scale: float | None, mode: str, device: str) -> None:
+    if "lanczos" in mode and (device != "cpu" or not hasattr(torch.ops.aten, "_upsample_lanczos2d_aa")):
+        pytest.skip("PyTorch has it from 2.13 on, for the CPU alone")
     x = torch.randn(2, 3, *size)
     for last in {False, len(size) > 1}:
-        for corners in (None,) if "nearest" in mode else (False, True):
+        for corners in (None,) if mode.startswith(("nearest", "lanczos")) else (False, True):
             how: dict[str, Any] = {"mode": mode.split()[0], "align_corners": corners, "antialias": "anti" in mode}
             how |= {"size": [2 * each + 1 for each in size]} if scale is None else {"scale_factor": scale}
             given = channels_last(x) if last else x

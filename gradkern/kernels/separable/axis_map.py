@@ -9,7 +9,7 @@ numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "REACH",
     "Adaptive",
     "AxisMap",
     "Resampling",
@@ -101,12 +102,12 @@ class Adaptive:
 class Resampling:
     """Elements around coordinate (o + shift) * step / divisor + offset, whose weights depend on its fraction.
 
-    mode        nearest, linear or cubic; inputs outside stand for the nearest inside
+    mode        nearest, linear, cubic or lanczos; inputs outside stand for the nearest inside
     rounding    of a nearest: floor, ceil, round_prefer_floor, round_prefer_ceil
     cubic       the coefficient of the cubic
     excluded    inputs outside have no weight, and those inside share it
     narrowing   distances are multiplied by it, and the sum of weights divided out: below 1 where antialiasing makes a
-                filter wider
+                filter wider. That sum is divided out of lanczos always
     bounded     an output whose coordinate is outside has no inputs
     """
 
@@ -125,8 +126,13 @@ class Resampling:
 
     @property
     def reach(self) -> float:
-        """Inputs whose distance from a coordinate is less have a weight, of linear and cubic resampling."""
-        return (2 if self.mode == "cubic" else 1) / self.narrowing
+        """Inputs whose distance from a coordinate is less have a weight, of all but a nearest element."""
+        return REACH[self.mode] / self.narrowing
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the sum of weights is divided out."""
+        return self.narrowing != 1 or self.mode == "lanczos"
 
     def coordinates(self, compute: Any) -> NDArray[Any]:
         """In float32 for a nearest element, as every forward pass has them; else in the type of arithmetic."""
@@ -154,8 +160,8 @@ class Resampling:
             side = math.ceil(self.reach)
             taps = np.arange(1 - side, side + 1)
             places, d = base[:, None] + taps, np.abs(taps - f[:, None]) * self.narrowing
-            weights = np.maximum(1 - d, 0) if self.mode == "linear" else _cubic(d, self.cubic)
-            weights = weights / (weights.sum(1, keepdims=True) if self.narrowing != 1 else 1)
+            weights = {"linear": _linear, "cubic": _cubic, "lanczos": _lanczos}[self.mode](d, self.cubic)
+            weights = weights / (weights.sum(1, keepdims=True) if self.normalized else 1)
         if self.excluded:
             weights = weights * ((places >= 0) & (places < self.input))
             total = weights.sum(1, keepdims=True)
@@ -168,8 +174,20 @@ class Resampling:
         return Terms(outputs[some], inputs[some], weights[some])
 
 
-def _cubic(d: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+REACH: Mapping[str, float] = {"linear": 1, "cubic": 2, "lanczos": 3}
+"""By modes: the distance from which on an element has no weight."""
+
+
+def _linear(d: NDArray[np.float64], _: float) -> NDArray[np.float64]:
     """Of elements at these distances."""
+    return np.maximum(1 - d, 0)
+
+
+def _lanczos(d: NDArray[np.float64], _: float) -> NDArray[np.float64]:
+    return np.where(d < 3, np.sinc(d) * np.sinc(d / 3), 0)
+
+
+def _cubic(d: NDArray[np.float64], a: float) -> NDArray[np.float64]:
     near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 

@@ -57,7 +57,7 @@ def kind_of(maps: Sequence[AxisMap]) -> Kind:
     """Of the maps of a call: they differ in sizes only."""
     first = maps[0]
     if isinstance(first, Resampling):
-        narrowed = any(isinstance(each, Resampling) and each.narrowing != 1 for each in maps)
+        narrowed = any(isinstance(each, Resampling) and each.normalized for each in maps)
         kind = Kind(first.mode, excluded=first.excluded, bounded=first.bounded, narrowed=narrowed)
         divided = any(isinstance(each, Resampling) and each.divisor != 1 for each in maps)
         cubic = first.cubic if first.mode == "cubic" else 0.0

@@ -53,8 +53,8 @@ def _launched(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap
     flat = maps[0] == identity(maps[0])
     kind, native = kind_of(maps), device.capability >= (8, 0)
     config = SeparableConfig(kind, dX.dtype.name, last, width, True, taps1, taps2, flat, native)
-    if kind.narrowed and not flat:
-        config = replace(config, blocks_per_processor=2)  # three weights in loops take more than 80 registers
+    if kind.name == "lanczos" or (kind.narrowed and not flat):
+        config = replace(config, blocks_per_processor=2)  # three weights in loops, or a series, take over 80 registers
     channels, images = (dX.shape[1], dX.shape[0]) if last else (1, prod(dX.shape[:2]))
     inner = channels // width if last else 1
     across = 8 if inner % 8 == 0 else min(inner, 32)  # 128 bytes side by side

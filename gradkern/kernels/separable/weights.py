@@ -13,6 +13,7 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
+from gradkern.kernels.separable.axis_map import REACH
 from gradkern.kernels.separable.config import Kind
 
 __all__ = ["share_of", "weights"]
@@ -111,7 +112,7 @@ def _range(kind: Kind, compute: str) -> tuple[Callable[..., Any], Callable[..., 
     most of a nearest element's, whose weight is 1 on the edge.
     """
     rounded = {"floor": (0.0, 1.0), "ceil": (1.0, 0.0)}.get(kind.rounding, (0.5, 0.5))
-    below, above = {"nearest": rounded, "cubic": (2.0, 2.0)}.get(kind.name, (1.0, 1.0))
+    below, above = rounded if kind.name == "nearest" else (REACH[kind.name],) * 2
     BELOW, ABOVE, NARROWED = float32(below), float32(above), kind.narrowed
     MARGIN = float32(0.05 if kind.name == "nearest" else 0.01)
     bits, of_compute = i.float_of_bits("float32"), i.float_of_bits(compute)
@@ -163,7 +164,8 @@ def _resampling(kind: Kind, compute: str) -> Callable[..., Any]:
     A, ONE, HALF = NUMBER(kind.cubic), NUMBER(1), float32(0.5)
     A2, A3, A4 = NUMBER(kind.cubic + 2), NUMBER(kind.cubic + 3), NUMBER(4 * kind.cubic)
     A5, A8 = NUMBER(5 * kind.cubic), NUMBER(8 * kind.cubic)
-    TAPS, REACH, NARROWED = 4, NUMBER(2 if kind.name == "cubic" else 1), kind.narrowed
+    TAPS, SIDE, NARROWED = 4, NUMBER(REACH.get(kind.name, 1)), kind.narrowed
+    PI, THIRD, TERMS = NUMBER(math.pi), NUMBER(1 / 3), 10 if compute == "float64" else 6
     bits = i.float_of_bits("float32" if NEAREST else compute)
 
     @device_function
@@ -186,6 +188,24 @@ def _resampling(kind: Kind, compute: str) -> Callable[..., Any]:
         return result
 
     @device_function
+    def sinc(d: Any) -> Any:
+        """sin(pi d) / (pi d) of a distance, by the series of the sine around the nearest whole number."""
+        whole = int32(math.floor(d + NUMBER(0.5)))
+        rest = d - NUMBER(whole)
+        square, result = (PI * rest) * (PI * rest), ONE
+        for n in range(TERMS, 0, -1):
+            result = ONE - square * result / NUMBER(2 * n * (2 * n + 1))
+        if whole != 0:
+            result = result * rest / d
+        return -result if whole % 2 != 0 else result
+
+    @device_function
+    def lanczos(d: Any) -> Any:
+        return sinc(d) * sinc(d * THIRD)
+
+    filtered = lanczos if kind.name == "lanczos" else cubic
+
+    @device_function
     def weight(x: int, o: int, a: Any) -> Any:
         at = coordinate(o, a)
         result = FLOAT(0)
@@ -204,11 +224,11 @@ def _resampling(kind: Kind, compute: str) -> Callable[..., Any]:
             f, place = at - PLACE(base), int32(base)
             if NARROWED:
                 narrowing, total = bits(a[9]), FLOAT(0)
-                side = int32(math.ceil(REACH / narrowing))
+                side = int32(math.ceil(SIDE / narrowing))
                 for t in range(1 - side, side + 1):
                     tap, d, w = int32(place + t), abs(f - FLOAT(t)) * narrowing, FLOAT(0)
-                    if d < REACH and (not EXCLUDED or (tap >= 0 and tap < int32(a[0]))):
-                        w = ONE - d if LINEAR else cubic(d)
+                    if d < SIDE and (not EXCLUDED or (tap >= 0 and tap < int32(a[0]))):
+                        w = ONE - d if LINEAR else filtered(d)
                     total += w
                     if inside(tap, a) == x:
                         result += w

@@ -7,6 +7,8 @@ The forward pass takes output o along each axis from the input around a coordina
     cubic     four elements around x, by the cubic of coefficient cubic_coeff_a
     antialias    of linear and cubic, where scale is below 1: the weight of an element at distance d is that of scale d,
                  over the sum of all weights
+    lanczos   with antialias, of any scale: sinc(d) sinc(d / 3) of d < 3, over the sum of all weights, as Pillow and
+              PyTorch have it; sinc(d) = sin(pi d) / (pi d)
 
 and elements outside are the nearest inside. So dX is, for each of its elements, the sum of the dY whose terms include
 it, times their weights: a product over the axes, added up in one order, without atomics. Weights and sums are float32
@@ -54,7 +56,11 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
         if values is not None and len(values) != count:
             raise ShapeError(f"input {name} has {len(values)} values; expected {count}, for all {rank} dimensions")
     if attributes["antialias"] and attributes["mode"] == "nearest":
-        raise AttributeValueError("attribute antialias is 1; mode nearest has no filter, expected linear or cubic")
+        raise AttributeValueError(
+            "attribute antialias is 1; mode nearest has no filter, expected linear, cubic or lanczos"
+        )
+    if attributes["mode"] == "lanczos" and not attributes["antialias"]:
+        raise AttributeValueError("attribute antialias is 0; mode lanczos expects 1")
     scales = attributes.get("scales")
     if scales is not None and (min(scales) <= 0 or tuple(scales[:2]) != (1, 1)):
         raise AttributeValueError(f"input scales is {tuple(scales)}; expected 1 of the first two, and more than 0")

@@ -1,4 +1,4 @@
-"""Backward kernels of resizing: nearest, linear and cubic, the last two with antialiasing too."""
+"""Backward kernels of resizing: nearest, linear and cubic, the last two also with antialiasing, as Lanczos is."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ _REQUESTS = {
     "upsample_bicubic2d": _smooth("cubic"),
     "_upsample_bilinear2d_aa": _antialiased("linear"),
     "_upsample_bicubic2d_aa": _antialiased("cubic"),
+    "_upsample_lanczos2d_aa": _antialiased("lanczos"),  # of PyTorch 2.13 on, for the CPU alone
     **{f"upsample_nearest{rank}d": _nearest(exact=False) for rank in (1, 2, 3)},
     **{f"_upsample_nearest_exact{rank}d": _nearest(exact=True) for rank in (1, 2, 3)},
 }

@@ -72,6 +72,11 @@ MAPS: dict[str, list[AxisMap]] = {
         resampled(3, 3, "cubic", excluded=True),
         resampled(11, 3, "cubic", excluded=True, narrowing=3 / 11),
     ],
+    "lanczos": [
+        resampled(3, 5, "lanczos", excluded=True),
+        resampled(4, 7, "lanczos", excluded=True),
+        resampled(9, 4, "lanczos", excluded=True, narrowing=4 / 9),
+    ],
     "cubic inside": [resampled(4, 7, "cubic", excluded=True), resampled(3, 5, "cubic", excluded=True)],
 }
 TYPES = (b, f, d, h)

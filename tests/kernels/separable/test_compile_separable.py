@@ -31,6 +31,7 @@ MAPS: dict[str, Any] = {
     **{mode: Resampling(112, 56, mode, 0.5, 2.0, 1.0, -0.5) for mode in ("nearest", "linear", "cubic")},
     "inside": Resampling(112, 56, "cubic", 0.5, 2.0, 1.1, -0.5, excluded=True, bounded=True),
     "antialiased": Resampling(112, 56, "cubic", 0.5, 2.0, 1.0, -0.5, excluded=True, narrowing=0.5),
+    "lanczos": Resampling(112, 56, "lanczos", 0.5, 2.0, 1.0, -0.5, excluded=True, narrowing=0.5),
 }
 POOLS = [
     "MaxPool",

@@ -105,9 +105,11 @@ def test_antialiasing_agrees_with_the_reference_of_onnx(mode: str, excluded: int
         np.testing.assert_allclose(found, dY @ np.array(matrix).T, atol=1e-6)  # scales are float32
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "lanczos"])
 @pytest.mark.parametrize("size", [(23, 16), (5, 6), (9, 41)])
 def test_antialiasing_agrees_with_pytorch(size: tuple[int, int], mode: str) -> None:
+    if mode == "lanczos" and not hasattr(torch.ops.aten, "_upsample_lanczos2d_aa"):
+        pytest.skip("PyTorch has it from 2.13 on")
     out = (5, 6)
     x = torch.randn((2, 3, *size), dtype=torch.float64, requires_grad=True)
     y = torch.nn.functional.interpolate(x, out, mode=mode, antialias=True)
@@ -120,8 +122,12 @@ def test_antialiasing_agrees_with_pytorch(size: tuple[int, int], mode: str) -> N
 
 def test_antialiasing_refuses_what_has_no_filter() -> None:
     given: dict[str, Any] = {"input_size": [8], "antialias": 1}
-    with pytest.raises(gradkern.AttributeValueError, match="mode nearest has no filter, expected linear or cubic"):
+    with pytest.raises(
+        gradkern.AttributeValueError, match="mode nearest has no filter, expected linear, cubic or lanczos"
+    ):
         gradkern.run("ResizeGrad", np.ones((1, 1, 2)), **given)
+    with pytest.raises(gradkern.AttributeValueError, match="antialias is 0; mode lanczos expects 1"):
+        gradkern.run("ResizeGrad", np.ones((1, 1, 2)), input_size=[8], mode="lanczos")
     with pytest.raises(gradkern.GradkernError, match="with antialias makes no 2 outputs of 8 inputs"):
         gradkern.run("ResizeGrad", np.ones((1, 1, 2)), mode="linear", scales=[1, 1, 1e-6], **given)
 
