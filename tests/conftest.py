@@ -38,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     profile = "long" if config.getoption("--long") else "ci" if os.environ.get("CI") == "true" else "dev"
     hypothesis.settings.load_profile(profile)
+    # Inductor's loops for the CPU stay scalar: it tries the compiler on every kind of vectors first, and parses more
+    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so begin the background jobs of a shell's script
         signal.signal(signal.SIGINT, signal.default_int_handler)
     cache = getattr(config, "cache", None)

@@ -68,11 +68,16 @@ class Transformer(nn.Module):
         return self.norms[4](x)
 
 
+def environment(caches: Path) -> dict[str, str]:
+    """Of a process with PyTorch's caches in this folder, that compiles without processes of its own."""
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_CACHE_DIR": str(caches)}
+    return {**os.environ, **paths, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+
+
 def in_a_process(caches: Path) -> dict[str, Any]:
     """What a step of a block found, in a process of its own with PyTorch's caches in this folder."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_CACHE_DIR": str(caches)}
     command = [sys.executable, __file__]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, env=environment(caches), capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import compiled_steps
+from helpers import compiled_models, compiled_steps
 from helpers.compiled_steps import Model, calls, gradients
 
 import gradkern.torch
@@ -42,7 +41,7 @@ def _as_before() -> Iterator[None]:
 @pytest.mark.thorough
 def test_inductor_calls_what_it_is_told_to_by_a_warm_cache_too(tmp_path: Path) -> None:
     """In two processes, the second of which finds all that the first has compiled: off, on, off again, and on."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    environment = compiled_models.environment(tmp_path)
     expected = gradients(Model())
     for _ in range(2):
         command = [sys.executable, compiled_steps.__file__, str(tmp_path / "gradients.pt")]
