@@ -18,8 +18,6 @@ from gradkern.cuda.thread_handles import ThreadHandles
 from gradkern.errors import ProviderError
 from gradkern.system.importing import load
 
-__all__ = ["Handle", "bindings", "handle", "workspace_bytes", "wrapped"]
-
 
 @cache
 def bindings() -> Any:

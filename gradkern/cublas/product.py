@@ -14,8 +14,6 @@ from itertools import product as combinations
 from gradkern.call import Refusal
 from gradkern.cublas.library import Handle
 
-__all__ = ["Batch", "Gemm", "Matrix", "Product", "gemms"]
-
 _CUDA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
 _ITEMSIZE = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 _NORMAL, _TRANSPOSED = 0, 1  # cublasOperation_t

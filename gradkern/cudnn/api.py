@@ -12,21 +12,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-__all__ = [
-    "ADDITION",
-    "BATCH_NORM_ALONE",
-    "BATCH_NORM_MODES",
-    "DATA_TYPES",
-    "DESCRIPTOR",
-    "FUNCTIONS",
-    "KINDS",
-    "BehaviorNote",
-    "ElementType",
-    "HeuristicMode",
-    "Kind",
-    "NumericalNote",
-]
-
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 
 FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {  # name -> what it returns, what it takes

@@ -9,8 +9,6 @@ from typing import Any, cast
 from gradkern.cudnn.api import DESCRIPTOR, KINDS
 from gradkern.cudnn.library import check, library
 
-__all__ = ["Descriptor"]
-
 
 class Descriptor:
     """One finished descriptor and, as long as it lives, those it was made of.

@@ -10,8 +10,6 @@ from gradkern.cuda.thread_handles import ThreadHandles
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import check, library
 
-__all__ = ["Handle", "description", "handle"]
-
 
 @cache
 def description(device: Device) -> Descriptor:

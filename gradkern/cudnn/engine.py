@@ -11,8 +11,6 @@ from gradkern.cudnn.api import BehaviorNote, HeuristicMode, NumericalNote
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import CudnnError
 
-__all__ = ["Config", "defaults", "knobs", "make", "notes", "suggestions", "variations"]
-
 _MOST_NOTES, _MOST_KNOBS = 32, 32  # more than there are kinds of notes, and than an engine has knobs
 
 

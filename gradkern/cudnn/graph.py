@@ -5,8 +5,6 @@ from __future__ import annotations
 from gradkern.cudnn.api import ADDITION, CROSS_CORRELATION, DATA_TYPES
 from gradkern.cudnn.descriptor import Descriptor
 
-__all__ = ["addition", "convolution", "graph", "tensor"]
-
 
 def tensor(
     number: int, dtype: str, sizes: tuple[int, ...], strides: tuple[int, ...], alignment: int, **virtual: bool

@@ -11,8 +11,6 @@ from gradkern.cudnn.api import FUNCTIONS
 from gradkern.errors import ProviderError
 from gradkern.system import libraries, locks
 
-__all__ = ["OLDEST", "CudnnError", "CudnnMissingError", "check", "library", "version"]
-
 OLDEST = (9, 10)
 """The first version that makes plans for a described device, and the oldest that gradkern is tested with."""
 

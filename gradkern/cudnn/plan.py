@@ -12,8 +12,6 @@ from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.device import handle
 from gradkern.cudnn.library import check, library
 
-__all__ = ["Plan"]
-
 _MOST_PACKS = 256
 _PACK = KINDS["variant_pack"]
 _IN_PACK = ("ids", "pointers", "workspace")

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from gradkern.cudnn.api import DATA_TYPES
 from gradkern.cudnn.library import check, library
 
-__all__ = ["TensorDescriptor"]
-
 
 class TensorDescriptor:
     """The type, sizes and strides (in elements) of a tensor. Raises CudnnError with cuDNN's reason where it refuses."""

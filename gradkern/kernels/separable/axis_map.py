@@ -16,21 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "REACH",
-    "Adaptive",
-    "AxisMap",
-    "Resampling",
-    "Terms",
-    "Transposed",
-    "Windows",
-    "finite",
-    "most_outputs",
-    "reach",
-    "simplified",
-    "transposed",
-]
-
 
 class Terms(NamedTuple):
     """output[outputs[n]] += weights[n] * input[inputs[n]], for every n."""

@@ -9,22 +9,6 @@ from gradkern.cuda.device_code.columns import ByElementType, bits_of, reciprocal
 from gradkern.kernels.separable.axis_map import Adaptive, AxisMap, Resampling, Windows
 from gradkern.kernels.separable.layout import ITEMS
 
-__all__ = [
-    "ARGUMENTS",
-    "AXIS",
-    "COLUMNS",
-    "LINES",
-    "ROWS",
-    "SHARES",
-    "SPATIAL_ARGUMENTS",
-    "Kind",
-    "SeparableConfig",
-    "axis_numbers",
-    "axis_values",
-    "identity",
-    "kind_of",
-]
-
 AXIS = 10
 """Numbers of an axis: inputs, outputs, and eight that depend on the kind."""
 LINES, ROWS, COLUMNS, SHARES = 32768, 64, 256, 1024

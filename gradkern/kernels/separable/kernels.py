@@ -19,8 +19,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.separable.config import SeparableConfig
 from gradkern.kernels.separable.weights import weights
 
-__all__ = ["build"]
-
 
 def build(config: SeparableConfig) -> Callable[..., None]:
     """The kernel, as a function that Numba compiles with every argument (ARGUMENTS) an int64."""

@@ -10,8 +10,6 @@ from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device_code.columns import ITEMSIZE, reciprocal
 from gradkern.strides import channels_last, is_dense
 
-__all__ = ["ITEMS", "Layout", "lifted", "with_reciprocals"]
-
 VECTOR = 16  # bytes of one access, at most
 _MOST = (1 << 31) - 1
 ITEMS = (

@@ -26,8 +26,6 @@ from gradkern.kernels.separable.config import (
 )
 from gradkern.kernels.separable.layout import Layout, lifted, with_reciprocals
 
-__all__ = ["separable_plan"]
-
 _MOST = (1 << 31) - 1
 
 

@@ -11,8 +11,6 @@ from numba.cuda import int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["items", "spatial_kernel"]
-
 
 def spatial_kernel(body: Callable[..., None]) -> Callable[..., None]:
     """The kernel of SPATIAL_ARGUMENTS, as a function that Numba compiles with each an int64, with the device function

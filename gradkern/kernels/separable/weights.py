@@ -16,8 +16,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.separable.axis_map import REACH
 from gradkern.kernels.separable.config import Kind
 
-__all__ = ["share_of", "weights"]
-
 
 def weights(kind: Kind, compute: str) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """first(x, a), last(x, a) and weight(x, o, a)."""

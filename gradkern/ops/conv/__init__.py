@@ -26,8 +26,6 @@ from typing import Any
 
 from gradkern.errors import AttributeValueError, ShapeError
 
-__all__ = ["extents_of", "resolve", "same_size", "window_pads"]
-
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
     """The resolved attributes: full tuples, and pads in place of auto_pad; and `out`, if there is no dY.

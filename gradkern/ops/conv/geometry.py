@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Axes", "DataPart", "Geometry", "Window"]
-
 Axes = tuple[int, ...]  # one entry per spatial axis
 Table = NDArray[np.int64]
 

@@ -22,8 +22,6 @@ from dataclasses import replace
 from gradkern.call import Call
 from gradkern.ops.conv import extents_of
 
-__all__ = ["NAMES", "convolution_of", "is_transposed"]
-
 NAMES = {"X": "dY", "dY": "X", "Y": "dX", "dX": "Y"}
 """What arrays of a transposed convolution are to the convolution; others keep their names."""
 

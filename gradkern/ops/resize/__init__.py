@@ -41,8 +41,6 @@ from typing import Any
 
 from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
 
-__all__ = ["resolve"]
-
 
 def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
     """Raises an error where roi or scales do not fit dY, or an axis of nothing is resized."""

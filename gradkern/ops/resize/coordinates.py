@@ -8,8 +8,6 @@ from typing import Any
 from gradkern.call import Call, Refusal
 from gradkern.kernels.separable.axis_map import Resampling, finite
 
-__all__ = ["axis_maps", "by_onnx_names"]
-
 _ROUNDING = {"INCREASING": "ceil", "DECREASING": "floor", None: "round_prefer_floor"}
 
 

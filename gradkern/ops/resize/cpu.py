@@ -9,8 +9,6 @@ from gradkern.cpu.separable import separable_plan
 from gradkern.kernels.separable.axis_map import transposed
 from gradkern.ops.resize.coordinates import axis_maps, by_onnx_names
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> FlatPlan:
     call = by_onnx_names(call)

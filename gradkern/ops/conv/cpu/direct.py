@@ -33,8 +33,6 @@ from gradkern.ops.conv.cpu.lines import contiguous, spacing_of
 from gradkern.ops.conv.cpu.microkernel import dot_1, dot_3, dot_9, lanes
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["TASKS", "Direct", "Flat"]
-
 BLOCK = 2048  # positions: three buffers of float32 fill three quarters of a 32 KiB L1 cache
 _WHOLE = (
     1 << 16

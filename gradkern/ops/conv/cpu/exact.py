@@ -15,8 +15,6 @@ import numpy as np
 from gradkern.cpu.element_types import arithmetic
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["sum_products"]
-
 
 def sum_products(geometry: Geometry, dY: np.ndarray, X: np.ndarray, dW: np.ndarray) -> None:
     """Compute the elements of dW, [filter, channel, tap] of float32 or float64, that are not finite. dY and X have

@@ -27,8 +27,6 @@ from gradkern.ops.conv.cpu.padded import Padded, fill
 from gradkern.ops.conv.geometry import Geometry, Table, Window
 from gradkern.strides import is_dense
 
-__all__ = ["ImplicitGemm"]
-
 SLICE_BYTES = 4 << 20  # of a slice's rows
 BLOCKS_PER_TILE = 10  # of positions
 CHUNK = 320  # rows of the column matrix that are summed up before the sum is stored: a panel of them fits the L1 cache

@@ -12,8 +12,6 @@ from gradkern.cpu.threads import take
 from gradkern.ops.conv.cpu.lines import contiguous, next_line, position, spacing_of
 from gradkern.ops.conv.cpu.microkernel import DOT_FILTERS, DOT_ROWS, PANEL, dot_block, product_block
 
-__all__ = ["PANELS_PER_TASK", "dot", "pack_panels", "product"]
-
 PANELS_PER_TASK = 8  # of a task of product: the results of as many, at a tile of positions, fit the L2 cache
 DOT_POSITIONS = 2048  # of DOT_FILTERS and DOT_ROWS rows at once: they fit the L1 cache
 DOT_BLOCKS = (4, 8)  # of DOT_FILTERS filters and DOT_ROWS rows: what a task of dot takes

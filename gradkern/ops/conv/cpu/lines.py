@@ -13,8 +13,6 @@ from numba.extending import intrinsic
 
 from gradkern.cpu.compile import INLINE
 
-__all__ = ["contiguous", "next_line", "position", "spacing_of"]
-
 
 @njit(**INLINE)
 def position(start: int, grid: Any) -> tuple[int, int, int, int]:

@@ -13,9 +13,6 @@ from numba import types
 
 from gradkern.cpu.compile import instruction, ir, make_array, target
 
-__all__ = ["DOT_FILTERS", "DOT_ROWS", "PANEL", "dot_1", "dot_3", "dot_9", "dot_block", "lanes", "positions_of_block"]
-__all__ += ["product_block"]
-
 _INT64, _INT32 = ir.IntType(64), ir.IntType(32)
 _FUSED = ("contract",)  # a product and a sum are one instruction where the CPU has it
 

@@ -23,8 +23,6 @@ from gradkern.cpu.threads import take
 from gradkern.ops.conv.cpu.lines import contiguous, next_line, position, spacing_of
 from gradkern.ops.conv.geometry import Axes, Table, Window
 
-__all__ = ["Padded", "fill"]
-
 # To fill an element of a row takes as long as so many multiply-adds, and in lines of so many elements twice as long.
 _FILL, _SHORT_LINE = 40, 20
 

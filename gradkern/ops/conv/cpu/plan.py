@@ -27,8 +27,6 @@ from gradkern.ops.conv.cpu.pointwise import Pointwise
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.ops.conv.transposed import NAMES, convolution_of, is_transposed
 
-__all__ = ["SELECTS_BY_NAME", "plan"]
-
 DEFAULT_LIMIT = 256 << 20
 MOST_TAPS = 1 << 18  # elements of a kernel's window: planning makes a table of them in Python
 

@@ -17,8 +17,6 @@ from gradkern.call import Call, Refusal, Tensor
 from gradkern.cpu.element_types import arithmetic
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["Pointwise"]
-
 
 class Pointwise:
     """Computes Y, or the wanted ones of dX and dW."""

@@ -15,8 +15,6 @@ from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.search.candidate import Candidate
 from gradkern.strides import is_dense, memory_order
 
-__all__ = ["Biased"]
-
 _THREADS, _VECTORS = 256, 4
 _ARGUMENTS = ("Y", "B", "size", "inner", "channels")
 

@@ -10,8 +10,6 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
-__all__ = ["build"]
-
 
 def build(
     dtype: str, width: int, vectors: int, uniform: bool, long: bool, native_bfloat16: bool

@@ -13,8 +13,6 @@ from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.policy import Policy
 from gradkern.search.plan import PlanCandidate
 
-__all__ = ["OWN_KERNELS", "build", "configs"]
-
 OWN_KERNELS = True
 
 

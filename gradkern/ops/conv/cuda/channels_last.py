@@ -19,14 +19,12 @@ from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.cuda.launch import Launch
 from gradkern.ops.conv.cuda import cudnn
-from gradkern.ops.conv.cuda.cudnn import version
+from gradkern.ops.conv.cuda.cudnn import version as version
 from gradkern.ops.conv.cuda.few_channels import candidates as few_channels
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Candidate, Note
 from gradkern.search.dry_run import Untried
 from gradkern.search.implementation import candidates_of
-
-__all__ = ["OWN_KERNELS", "ChannelsLastCandidate", "build", "configs", "named", "variations", "version"]
 
 OWN_KERNELS = True
 

@@ -29,8 +29,6 @@ from gradkern.ops.conv.geometry import Axes, Geometry
 from gradkern.search.candidate import Note
 from gradkern.strides import channels_last, is_dense
 
-__all__ = ["CudnnCandidate", "build", "configs", "named", "variations", "version"]
-
 _LAYOUTS = {  # rank of the problem -> layout -> where its tensors get an axis of one element
     1: {"NCL": None, "NC1L": 2, "NCL1": 3},
     2: {"NCHW": None},

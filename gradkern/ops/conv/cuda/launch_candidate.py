@@ -14,8 +14,6 @@ from gradkern.ops.conv.cuda.depthwise.mma_config import MmaWeightConfig
 from gradkern.ops.conv.cuda.few_channels.config import FewChannelsConfig
 from gradkern.search.candidate import Note
 
-__all__ = ["LaunchCandidate", "runs_of_rows"]
-
 
 class LaunchCandidate:
     """One launch of a kernel with the arguments of the depthwise kernel; `builder` is the kernel's.

@@ -27,8 +27,6 @@ from gradkern.search.task import Task
 from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
-__all__ = ["SELECTS_BY_NAME", "plan", "searches"]
-
 SELECTS_BY_NAME = True  # of Policy.kernel
 _READS = {"Y": ("X", "W", "B"), "dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}
 """The inputs of each result. B of Y is optional."""

@@ -10,8 +10,6 @@ from gradkern.call import Tensor
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.strides import end_to_end, is_dense
 
-__all__ = ["Problem"]
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:

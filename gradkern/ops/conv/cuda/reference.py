@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["elements"]
-
 Array = NDArray[Any]
 Arrays = tuple[Array, ...]
 

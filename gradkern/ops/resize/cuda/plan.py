@@ -8,8 +8,6 @@ from gradkern.cuda.rows import EmptyPlan
 from gradkern.kernels.separable.plan import separable_plan
 from gradkern.ops.resize.coordinates import axis_maps, by_onnx_names
 
-__all__ = ["plan"]
-
 
 def plan(call: Call) -> LaunchPlan | EmptyPlan:
     call = by_onnx_names(call)

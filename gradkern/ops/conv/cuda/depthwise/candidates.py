@@ -16,8 +16,6 @@ from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem
 from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate
 from gradkern.ops.conv.cuda.problem import Problem
 
-__all__ = ["OWN_KERNELS", "build", "configs"]
-
 OWN_KERNELS = True
 _BUILDER = "gradkern.ops.conv.cuda.depthwise.kernel:build"
 

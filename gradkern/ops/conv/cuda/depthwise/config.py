@@ -21,8 +21,6 @@ from typing import Literal
 from gradkern.cuda.device_code.columns import ITEMSIZE, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["ARGUMENTS", "ITEMSIZE", "Axis", "DepthwiseConfig", "SharedTile"]
-
 ARGUMENTS = ("halo", "tiled", "filter", "partial", "counter", "images", "chunks")
 """Addresses, then numbers. Of Y, partial is the address of its bias."""
 BANKS = 32

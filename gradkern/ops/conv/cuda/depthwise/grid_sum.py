@@ -13,8 +13,6 @@ from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["sums_over_blocks"]
-
 IN_FLIGHT = 8  # loads of one thread at a time
 
 

@@ -41,8 +41,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.config import ITEMSIZE, DepthwiseConfig, SharedTile
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
 
-__all__ = ["build"]
-
 
 def build(config: DepthwiseConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""

@@ -19,8 +19,6 @@ from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate, runs_of_row
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
 
-__all__ = ["OWN_KERNELS", "build", "configs", "fitting"]
-
 OWN_KERNELS = True
 _WEIGHTS = "gradkern.ops.conv.cuda.depthwise.mma_kernel:build"
 _OUTPUT = "gradkern.ops.conv.cuda.depthwise.mma_output_kernel:build"

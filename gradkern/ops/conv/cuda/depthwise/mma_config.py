@@ -15,9 +15,6 @@ from typing import ClassVar, Literal
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["BLOCK", "OCTET", "PLACE", "STAGES", "STEP_ROWS", "UNIT", "WARP_CHANNELS", "WINDOW", "MmaConfig"]
-__all__ += ["MmaOutputConfig", "MmaWeightConfig"]
-
 WARP_CHANNELS = 2  # of one warp, with their sums in its registers
 STAGES = 2  # steps with copies in flight
 BANKS = 32  # of shared memory, each a word wide

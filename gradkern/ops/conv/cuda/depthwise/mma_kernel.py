@@ -48,8 +48,6 @@ from gradkern.ops.conv.cuda.depthwise.mma_config import (
 )
 from gradkern.ops.conv.cuda.depthwise.turn_over import turner
 
-__all__ = ["build"]
-
 
 def _mover(config: MmaWeightConfig, array: Literal["X", "dY"]) -> tuple[Callable[..., Any], ...]:
     """How X or dY reaches shared memory: four device functions.

@@ -45,8 +45,6 @@ from gradkern.ops.conv.cuda.depthwise.mma_config import (
 )
 from gradkern.ops.conv.cuda.depthwise.turn_over import turner
 
-__all__ = ["build"]
-
 
 def _descent(config: MmaOutputConfig) -> Callable[..., Any]:
     """down(y, image, rows): the row and the image so many rows, at most a period, below those."""

@@ -9,8 +9,6 @@ from gradkern.call import Refusal, Tensor
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["DepthwiseProblem", "Plane"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plane:

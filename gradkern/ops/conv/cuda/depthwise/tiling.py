@@ -20,8 +20,6 @@ from gradkern.ops.conv.cuda.depthwise.config import Axis, DepthwiseConfig, Share
 from gradkern.ops.conv.cuda.depthwise.problem import DepthwiseProblem, Plane
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["REGISTERS", "RESERVED", "config_of", "configs", "depth_of"]
-
 REGISTERS = 65536  # of a multiprocessor, from compute capability 7.5 to 12.0
 RESERVED = 1024  # bytes of shared memory that CUDA reserves for each block, from compute capability 8.0 on
 _MOST_THREADS = 256  # of a block

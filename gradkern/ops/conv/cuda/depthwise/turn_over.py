@@ -10,8 +10,6 @@ from numba.cuda import int32
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["turner"]
-
 
 def turner(raw_pitch: int, channel_pitch: int, partner: int) -> Callable[..., None]:
     """turn(to, raw): transposes the four vectors at `raw`, raw_pitch bytes apart. Vectors 0 and `partner` make one word

@@ -16,8 +16,6 @@ from gradkern.ops.conv.cuda.launch_candidate import LaunchCandidate, runs_of_row
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Axes
 
-__all__ = ["NAME", "OWN_KERNELS", "build", "config_of", "configs"]
-
 OWN_KERNELS = True
 NAME = "few_channels"
 _BUILDER = "gradkern.ops.conv.cuda.few_channels.kernel:build"

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["COLUMNS", "FILTERS", "OCTET", "PLACES", "FewChannelsConfig"]
-
 OCTET = 8  # filters of one access of 16 bytes
 FILTERS, COLUMNS, PLACES = 16, 16, 8  # of one matrix product: of dY, and of X
 _STAGES = 2  # rows of dY in shared memory: one is multiplied, the next is copied

@@ -25,8 +25,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.depthwise.grid_sum import sums_over_blocks
 from gradkern.ops.conv.cuda.few_channels.config import COLUMNS, FILTERS, OCTET, PLACES, FewChannelsConfig
 
-__all__ = ["build"]
-
 _IN_FLIGHT = 8  # loads of one thread at a time, of rows too odd for copies
 
 

@@ -23,17 +23,6 @@ from gradkern.ops.conv.cuda.gemm.weights import weight_im2col, weight_pointwise
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note
 
-__all__ = [
-    "OWN_KERNELS",
-    "GemmAlgorithm",
-    "GemmCandidate",
-    "algorithms",
-    "build",
-    "configs",
-    "supports",
-    "version",
-]
-
 OWN_KERNELS = True
 
 SLICE, SMALLER = 256 << 20, 32 << 20  # bytes: for speed (four times as many gain 3 % at most), for little memory

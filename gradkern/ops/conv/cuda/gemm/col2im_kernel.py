@@ -20,8 +20,6 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.positions import offset, positions, rows_of
 
-__all__ = ["build"]
-
 
 def build(config: Im2colConfig) -> Callable[..., None]:
     """The kernel of a config, as a function that Numba compiles with every argument an int64."""

@@ -23,8 +23,6 @@ from gradkern.ops.conv.cuda.gemm.program import (
     slices,
 )
 
-__all__ = ["data_col2im", "filter_rows", "packed"]
-
 
 def data_col2im(problem: GemmProblem, slice_bytes: int, by_image: bool) -> GemmProgram:
     """products[(c, t), p] = sum over m of W[m, c, t] * dY[m, p], for a run of images at a time; then their sums.

@@ -16,8 +16,6 @@ from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.layout import AffineWindow, Operand, Slice
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["Address", "Im2colStep", "MatrixLayout", "add_shares", "col2im", "gather", "launch", "pack"]
-
 _ENOUGH_BLOCKS = 8  # of a multiprocessor: two rounds of resident blocks
 _NARROW = 1 << 30  # counts below it fit 32 bits, even rounded up to whole blocks
 

@@ -8,8 +8,6 @@ from typing import Literal
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.kernel_name import kernel_name
 
-__all__ = ["Im2colConfig"]
-
 
 @dataclass(frozen=True, slots=True)
 class Im2colConfig:

@@ -28,8 +28,6 @@ from gradkern.ops.conv.cuda.gemm import col2im_kernel, gather_kernel
 from gradkern.ops.conv.cuda.gemm.im2col_config import Im2colConfig
 from gradkern.ops.conv.cuda.gemm.positions import offset, positions
 
-__all__ = ["build"]
-
 
 def build(config: Im2colConfig) -> Callable[..., None]:
     """The kernel of a config, as a function that Numba compiles with every argument an int64."""

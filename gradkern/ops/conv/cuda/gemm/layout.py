@@ -10,8 +10,6 @@ from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["AffineWindow", "Operand", "Slice", "Triple"]
-
 Triple = tuple[int, int, int]
 
 _ZERO, _ONE = (0, 0, 0), (1, 1, 1)

@@ -28,8 +28,6 @@ from gradkern.ops.conv.cuda.gemm.program import (
     slices,
 )
 
-__all__ = ["output_im2col", "output_pointwise"]
-
 
 def output_pointwise(problem: GemmProblem) -> GemmProgram:
     """Y[n, m, p] = sum over c of W[m, c] * X[n, c, p]; dX[n, c, p] = sum over m of W[m, c] * dY[n, m, p]."""

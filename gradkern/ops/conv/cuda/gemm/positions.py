@@ -10,8 +10,6 @@ from numba.cuda import int64
 
 from gradkern.cuda.device_code.function import device_function
 
-__all__ = ["offset", "positions", "rows_of"]
-
 
 @device_function
 def offset(x: Any, strides: Any) -> int:

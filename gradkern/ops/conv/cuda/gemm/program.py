@@ -29,9 +29,6 @@ from gradkern.ops.conv.cuda.gemm.layout import Operand, Slice
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.geometry import Geometry
 
-__all__ = ["ALIGNED", "BIAS", "DY", "OTHER", "OUTPUT", "SCRATCH", "GemmProblem", "GemmProgram", "ScratchMatrix", "cut"]
-__all__ += ["matrix_in_scratch", "pointwise", "slices"]
-
 DY, OTHER, OUTPUT, SCRATCH, BIAS = range(5)  # operands: the two inputs, the output, scratch memory, the forward's bias
 X = DY  # the first input of the forward pass; the other is W
 SHORTEST = 256  # positions of a slice

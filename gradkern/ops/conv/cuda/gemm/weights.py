@@ -24,8 +24,6 @@ from gradkern.ops.conv.cuda.gemm.program import (
     slices,
 )
 
-__all__ = ["weight_im2col", "weight_pointwise"]
-
 
 def weight_pointwise(problem: GemmProblem, shares: int) -> GemmProgram:
     """dW[m, c] = sum over n, p of dY[n, m, p] * X[n, c, p]."""
