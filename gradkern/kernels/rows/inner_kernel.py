@@ -16,14 +16,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.rows.access import (
-    NO_REDUCTION,
-    NO_RESULTS,
-    Reduction,
-    RowArithmetic,
-    picking,
-    vector_access,
-)
+from gradkern.kernels.rows.access import NO_REDUCTION, NO_RESULTS, Reduction, RowArithmetic, picking, vector_access
 from gradkern.kernels.rows.config import RowsConfig
 from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.kernels.rows.totals import cluster_barriers, over_teams

@@ -236,7 +236,7 @@ def reduced(call: Call, losses: np.ndarray, weights: LabelWeights) -> Any:
 
 
 class _Launch:
-    def __init__(self, call: Call, roles: Roles, step: int | None) -> None:
+    def __init__(self, call: Call, roles: Roles, step: int | None, order: tuple[int, ...]) -> None:
         data = call.inputs[roles.data]
         self._call, self._roles, self._step = call, roles, step
         self._columns = data.shape[roles.axis]
@@ -244,8 +244,9 @@ class _Launch:
         self._inputs = [*call.inputs, *call.scalars]
         self._nbytes = sum(each.nbytes for each in (*call.inputs.values(), *call.outputs.values()))
         self._rows_per_task = max(1, min(rows_per_task(self._rows), _ELEMENTS // max(1, self._columns)))
+        self._compiled: Any = self._compile(order) if data.size else None
 
-    def compiled(self, order: tuple[int, ...]) -> Any:
+    def _compile(self, order: tuple[int, ...]) -> Any:
         call, roles = self._call, self._roles
 
         def of(name: str | None, over: tuple[str, str] | None = None) -> Any:
@@ -313,9 +314,6 @@ class _Launch:
             self._write(made, roles.row_loss, losses)
         self._write(made, roles.entropy, entropies)
 
-    def bind(self, compiled: Any) -> None:
-        self._compiled = compiled
-
     def _run(self, *arguments: Any) -> None:
         tasks = -(-self._rows // self._rows_per_task)
         threads.run(self._compiled, tasks, self._nbytes, *arguments)
@@ -348,9 +346,7 @@ def plan(call: Call) -> FlatPlan:
     of_rows = (roles.labels, roles.row_weight, roles.upstream, roles.loss, roles.row_loss, roles.entropy)
     orders: dict[str, Any] = dict.fromkeys(large, order)
     orders |= {name: rows_order for name in of_rows if name and len(tensors[name].shape) == len(rows_order)}
-    launch = _Launch(call, roles, None if inner == 1 else inner)
-    if data.size:
-        launch.bind(launch.compiled(order))
+    launch = _Launch(call, roles, None if inner == 1 else inner, order)
     return FlatPlan(
         call, kernel="rows" if inner == 1 else "inner", outputs=tuple(call.outputs), launch=launch,
         over=_over(roles), orders=orders,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from math import gcd
 
 from gradkern.call import Call, Refusal, Tensor
@@ -39,6 +40,8 @@ _CHANNELS = 8  # of a block that adds up the parameters' gradients: a sector of 
 _OF_SAMPLES = {"sample_scale_grad", "sample_shift_grad"}
 _LATER = ("groups", "map", "parameters")  # steps after the first
 _SUMS = {"dgamma", "dbeta", *_OF_SAMPLES}
+_Way = tuple[GroupNormConfig, dict[str, int], int]
+"""A config, the sizes of its parts, and blocks."""
 
 
 def plan(call: Call) -> LaunchesPlan | EmptyPlan:
@@ -87,9 +90,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     return LaunchesPlan(config.name.replace("sums_", ""), size, tuple(launches), (), (0,), device)
 
 
-def _in_passes(
-    config: GroupNormConfig, layout: Layout, in_place: bool, device: Device
-) -> tuple[GroupNormConfig, dict[str, int], int]:
+def _in_passes(config: GroupNormConfig, layout: Layout, in_place: bool, device: Device) -> _Way:
     """The first of two passes, with the sizes of parts, and blocks. It writes S for the second to read, but not over X,
     where other blocks read their group's first element; a sum with numbers of channels is as fast to compute again.
     """
@@ -105,19 +106,15 @@ def _in_passes(
     return config, {"parts": parts, "part_length": length, "tiles": tiles}, blocks
 
 
-def _whole(
-    config: GroupNormConfig, layout: Layout, groups: int, device: Device
-) -> tuple[GroupNormConfig, dict[str, int], int] | None:
+def _whole(config: GroupNormConfig, layout: Layout, groups: int, device: Device) -> _Way | None:
     """The one pass, of groups that fit the shared memory of a block or a cluster; None where they do not, or where two
     passes are as fast.
     """
     bytes_of_vector = layout.width * ITEMSIZE[config.data]
     if not {"Y", "S", "dX"} & config.arrays or bytes_of_vector < _LEAST_COPY or device.capability < (8, 0):
         return None
-    if layout.lines:
-        made, clusters, shared = _tiles_of_lines(config, layout, groups), _CLUSTERS_OF_LINES, _SHARED_OF_LINES
-    else:
-        made, clusters, shared = _rows_of_planes(config, layout, groups, device), _CLUSTERS, _SHARED
+    clusters, shared = (_CLUSTERS_OF_LINES, _SHARED_OF_LINES) if layout.lines else (_CLUSTERS, _SHARED)
+    made = partial(_tiles_of_lines if layout.lines else _rows_of_planes, config, layout, groups, device)
     many = config.activation == "gelu" or config.data == "float64" or (layout.lines and layout.width > 4)
     for limit in (shared, _MOST_SHARED):
         for cluster in clusters:
@@ -137,68 +134,55 @@ def _resident(config: GroupNormConfig, registers: int, device: Device) -> GroupN
     return replace(config, blocks_per_processor=max(1, blocks))
 
 
-_Made = Callable[[int], "tuple[GroupNormConfig, dict[str, int], int] | None"]
-
-
-def _tiles_of_lines(config: GroupNormConfig, layout: Layout, groups: int) -> _Made:
+def _tiles_of_lines(config: GroupNormConfig, layout: Layout, groups: int, device: Device, cluster: int) -> _Way | None:
     of_group = layout.channels // groups
     least = layout.width // gcd(layout.width, of_group)  # groups of a tile of whole vectors
     wide = [each for each in range(least, groups + 1, least) if groups % each == 0]
     fits = [each for each in wide if each * of_group * ITEMSIZE[config.data] >= _LEAST_TILE]
     of_block = (fits or wide[-1:] or [0])[0]
     lanes = of_block * of_group // layout.width
-
-    def made(cluster: int) -> tuple[GroupNormConfig, dict[str, int], int] | None:
-        positions = -(-layout.positions // cluster)
-        if not 0 < lanes <= _MOST_THREADS:
-            return None
-        rows = round_up(-(-positions // _MOST_VECTORS), _whole_warps(lanes))
-        rows = max(rows, min(round_up(positions, _whole_warps(lanes)), _THREADS // 2 // lanes))
-        rows = round_up(rows, _whole_warps(lanes))
-        vectors = -(-positions // rows)
-        if lanes * rows > _MOST_THREADS:
-            return None
-        found = replace(
-            config, step="whole", lanes=lanes, rows=rows, vectors=vectors, cluster=cluster, of_block=of_block
-        )
-        sizes = {"parts": cluster, "part_length": rows * vectors, "tiles": groups // of_block}
-        return found, sizes, layout.samples * (groups // of_block) * cluster
-
-    return made
+    positions = -(-layout.positions // cluster)
+    if not 0 < lanes <= _MOST_THREADS:
+        return None
+    rows = round_up(-(-positions // _MOST_VECTORS), _whole_warps(lanes))
+    rows = max(rows, min(round_up(positions, _whole_warps(lanes)), _THREADS // 2 // lanes))
+    rows = round_up(rows, _whole_warps(lanes))
+    vectors = -(-positions // rows)
+    if lanes * rows > _MOST_THREADS:
+        return None
+    found = replace(config, step="whole", lanes=lanes, rows=rows, vectors=vectors, cluster=cluster, of_block=of_block)
+    sizes = {"parts": cluster, "part_length": rows * vectors, "tiles": groups // of_block}
+    return found, sizes, layout.samples * (groups // of_block) * cluster
 
 
-def _rows_of_planes(config: GroupNormConfig, layout: Layout, groups: int, device: Device) -> _Made:
+def _rows_of_planes(config: GroupNormConfig, layout: Layout, groups: int, device: Device, cluster: int) -> _Way | None:
     of_each = layout.samples * layout.channels * layout.vectors // device.processors
     many = config.read == 1 and of_each >= 2 * _MOST_VECTORS * _MANY_THREADS
-
-    def made(cluster: int) -> tuple[GroupNormConfig, dict[str, int], int] | None:
-        # Many vectors of few threads: registers limit the blocks of a multiprocessor, and so the bytes in flight
-        most = 2 * _MOST_VECTORS if many or cluster == _CLUSTERS[-1] else _MOST_VECTORS
-        lanes = min(32, 1 << (-(-layout.vectors // most) - 1).bit_length())
-        lanes = max(lanes, min(8, 1 << (layout.vectors - 1).bit_length()))
-        vectors = min(most, -(-layout.vectors // lanes))
-        parts = -(-layout.vectors // (lanes * vectors))
-        teams, warps = layout.channels // groups * parts, _whole_warps(lanes)
-        of_block = 1 if cluster > 1 else max(1, _THREADS // 2 // (teams * lanes))
-        rows = round_up(-(-teams * of_block // cluster), warps)
-        if cluster == 1:
-            of_block = rows // teams
-        if rows * lanes > _MOST_THREADS:
-            return None
-        found = replace(
-            config,
-            step="whole",
-            lanes=lanes,
-            rows=rows,
-            vectors=vectors,
-            cluster=cluster,
-            of_block=of_block,
-            teams=teams,
-        )
-        sizes = {"parts": parts, "part_length": lanes * vectors, "tiles": 1}
-        return found, sizes, -(-layout.samples * groups // of_block) * cluster
-
-    return made
+    # Many vectors of few threads: registers limit the blocks of a multiprocessor, and so the bytes in flight
+    most = 2 * _MOST_VECTORS if many or cluster == _CLUSTERS[-1] else _MOST_VECTORS
+    lanes = min(32, 1 << (-(-layout.vectors // most) - 1).bit_length())
+    lanes = max(lanes, min(8, 1 << (layout.vectors - 1).bit_length()))
+    vectors = min(most, -(-layout.vectors // lanes))
+    parts = -(-layout.vectors // (lanes * vectors))
+    teams, warps = layout.channels // groups * parts, _whole_warps(lanes)
+    of_block = 1 if cluster > 1 else max(1, _THREADS // 2 // (teams * lanes))
+    rows = round_up(-(-teams * of_block // cluster), warps)
+    if cluster == 1:
+        of_block = rows // teams
+    if rows * lanes > _MOST_THREADS:
+        return None
+    found = replace(
+        config,
+        step="whole",
+        lanes=lanes,
+        rows=rows,
+        vectors=vectors,
+        cluster=cluster,
+        of_block=of_block,
+        teams=teams,
+    )
+    sizes = {"parts": parts, "part_length": lanes * vectors, "tiles": 1}
+    return found, sizes, -(-layout.samples * groups // of_block) * cluster
 
 
 def _named(tensors: Mapping[str, Tensor], operator: str) -> dict[str, Tensor]:
