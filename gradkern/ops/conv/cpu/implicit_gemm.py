@@ -10,7 +10,7 @@ scratch does not grow with the problem.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numba
@@ -62,21 +62,19 @@ class _Rows:
         of_group = (self.of_group * self.pitch + beside * self.length) * item
         self.groups = max(1, min(geometry.group, min(limit, most) // max(of_group, 1)))
         self.nbytes = self.groups * of_group
-        self.starts = range(0, positions, self.length)
-        self.ranges = [(g, min(self.groups, geometry.group - g)) for g in range(0, geometry.group, self.groups)]
+        self._positions, self._all_groups = positions, geometry.group
         self._fill = _filler(dtype)
 
-    def memory(self) -> np.ndarray:
-        """For the rows of a slice."""
-        return np.empty((self.groups * self.of_group, self.pitch), self._dtype)
-
-    def fill(self, source: np.ndarray, group: int, groups: int, start: int, memory: np.ndarray) -> np.ndarray:
-        """The rows of a slice."""
-        rows = memory[: groups * self.of_group]
-        seen = self.padded
-        what = source, group * self.channels, start, self.pitch, seen.pitches, seen.steps, seen.firsts, rows
-        threads.run(self._fill, len(rows), 2 * rows.nbytes, *what)
-        return rows
+    def slices(self, source: np.ndarray) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
+        """Of each slice: its first group and their number, its first position and their number, and its rows."""
+        memory, seen = np.empty((self.groups * self.of_group, self.pitch), self._dtype), self.padded
+        for group in range(0, self._all_groups, self.groups):
+            groups = min(self.groups, self._all_groups - group)
+            rows = memory[: groups * self.of_group]
+            for start in range(0, self._positions, self.length):
+                what = source, group * self.channels, start, self.pitch, seen.pitches, seen.steps, seen.firsts, rows
+                threads.run(self._fill, len(rows), 2 * rows.nbytes, *what)
+                yield group, groups, start, min(self.length, self._positions - start), rows
 
 
 class _Product:
@@ -118,17 +116,13 @@ class _Product:
         panels = np.empty(self._panels, self._dtype)
         what = W, self._channels, self._of_data, self._taps, panels
         threads.run(self._pack, self._panels[0] * self._panels[1], 2 * panels.nbytes, *what)
-        memory = rows.memory()
         parts = -(-self._panels[1] // PANELS_PER_TASK)
         chunk = max(1, self._chunk * len(seen.firsts))
-        for group, groups in rows.ranges:
-            for start in rows.starts:
-                count = min(rows.length, rows.starts.stop - start)
-                filled = rows.fill(source, group, groups, start, memory)
-                tasks = groups * -(-count // self._tile) * parts
-                where = start, count, self._tile, self._block, seen.grid, seen.pitches, self._steps, self._firsts
-                what = panels, group, filled, rows.of_group, self._offsets, chunk, bias, *where, self._channels, target
-                threads.run(self._product, tasks, 2 * filled.nbytes, *what)
+        for group, groups, start, count, filled in rows.slices(source):
+            tasks = groups * -(-count // self._tile) * parts
+            where = start, count, self._tile, self._block, seen.grid, seen.pitches, self._steps, self._firsts
+            what = panels, group, filled, rows.of_group, self._offsets, chunk, bias, *where, self._channels, target
+            threads.run(self._product, tasks, 2 * filled.nbytes, *what)
 
 
 class ImplicitGemm:
@@ -192,23 +186,18 @@ class _WeightGradient:
         rows, filters, seen = self._rows, self._filters, self._rows.padded
         total = (dW if self._in_place else np.empty(dW.shape, self._dtype)).reshape(self._total)
         total[...] = 0
-        memory = rows.memory()
         upstream = np.empty((rows.groups * filters + DOT_FILTERS, rows.length), self._dtype)
         upstream[rows.groups * filters :] = 0  # read and not used, but arithmetic on subnormal numbers would be slow
         down, across = (
             -(-size // (n * of))
             for size, n, of in zip(self._total[1:], DOT_BLOCKS, (DOT_FILTERS, DOT_ROWS), strict=True)
         )
-        for group, groups in rows.ranges:
-            for start in rows.starts:
-                count = min(rows.length, rows.starts.stop - start)
-                filled = rows.fill(X, group, groups, start, memory)
-                lines = upstream[: groups * filters]
-                where = start, count, seen.pitches, (1, 1, 1), self._origin
-                threads.run(self._fill, len(lines), 2 * lines.nbytes, dY, group * filters, *where, lines)
-                what = upstream, filters, filled, rows.of_group, self._offsets, count, self._lanes
-                part = total[group : group + groups]
-                threads.run(self._dot, groups * down * across, 2 * filled.nbytes, *what, part)
+        for group, groups, start, count, filled in rows.slices(X):
+            lines = upstream[: groups * filters]
+            where = start, count, seen.pitches, (1, 1, 1), self._origin
+            threads.run(self._fill, len(lines), 2 * lines.nbytes, dY, group * filters, *where, lines)
+            what = upstream, filters, filled, rows.of_group, self._offsets, count, self._lanes
+            threads.run(self._dot, groups * down * across, 2 * filled.nbytes, *what, total[group : group + groups])
         return total
 
 

@@ -67,33 +67,21 @@ def _sum(weights: Array, seen: Array, pairs: list[list[tuple[int, int]]]) -> flo
 
 
 def _of_weights(geometry: Geometry, dY: Array, X: Array, places: list[list[int]]) -> Array:
-    """Channels of dY are copied once, those of X once for each offset within a stride."""
-    filters, channels = geometry.filters, geometry.channels
-    own = sorted({m for m, *_ in places})
-    rows = np.moveaxis(dY.take(own, axis=1), 1, 0).astype(np.float64, order="C")
-    of_dY = dict(zip(own, rows, strict=True))
-    of_X: dict[tuple[int, ...], Array] = {}
-    found: list[float] = []
-    for m, c, *taps in places:
+    """Channels are copied once, of dY and of X."""
+    channels = [m // geometry.filters * geometry.channels + c for m, c, *_ in places]
+    of_dY: dict[int, Array] = {m: dY[:, m].astype(np.float64) for m in {m for m, *_ in places}}
+    of_X: dict[int, Array] = {channel: X[:, channel].astype(np.float64) for channel in set(channels)}
+    axes, found = list(range(1 + geometry.rank)), list[float]()
+    for (m, _, *taps), channel in zip(places, channels, strict=True):
         shifts = [k * step - pad for k, step, pad in zip(taps, geometry.dilations, geometry.pads_begin, strict=True)]
-        steps = [divmod(shift, stride) for shift, stride in zip(shifts, geometry.strides, strict=True)]
-        met = m // filters * channels + c, *(rest for _, rest in steps)
-        if met not in of_X:
-            every = [slice(rest, None, stride) for rest, stride in zip(met[1:], geometry.strides, strict=True)]
-            of_X[met] = X[:, met[0], *every].astype(np.float64)
-        found.append(_product(of_dY[m], of_X[met], [ahead for ahead, _ in steps]))
+        outs: list[slice] = []
+        seen: list[slice] = []
+        for shift, stride, out, size in zip(shifts, geometry.strides, geometry.out, geometry.spatial, strict=True):
+            first = max(0, -(shift // stride))
+            last = max(first, min(out, (size - 1 - shift) // stride + 1))
+            start = first * stride + shift
+            outs.append(slice(first, last))
+            seen.append(slice(start, start + (last - first) * stride, stride))
+        # einsum has no copies, as vdot would have
+        found.append(float(np.einsum(of_dY[m][:, *outs], axes, of_X[channel][:, *seen], axes, [])))
     return np.array(found)
-
-
-def _product(dY: Array, X: Array, ahead: list[int]) -> float:
-    """The sum over all images, and all positions o that X has at o + ahead, of both."""
-    seen_dY: list[slice] = []
-    seen_X: list[slice] = []
-    for out, size, steps in zip(dY.shape[1:], X.shape[1:], ahead, strict=True):
-        first, last = max(0, -steps), min(out, size - steps)
-        if first >= last:
-            return 0.0
-        seen_dY.append(slice(first, last))
-        seen_X.append(slice(first + steps, last + steps))
-    axes = list(range(dY.ndim))
-    return float(np.einsum(dY[:, *seen_dY], axes, X[:, *seen_X], axes, []))  # without the copies of vdot

@@ -199,18 +199,19 @@ def _weight_algorithms(problem: GemmProblem) -> Iterator[GemmAlgorithm]:
 @lru_cache(maxsize=16)
 def _program(problem: Problem, device: Device, algorithm: GemmAlgorithm) -> GemmProgram:
     matrices = GemmProblem(problem, device, algorithm.tf32)
-    makers: dict[tuple[str, str], Callable[[], GemmProgram]] = {
-        ("Y", "pointwise"): lambda: output_pointwise(matrices),
-        ("Y", "columns"): lambda: output_im2col(matrices, algorithm.slice_bytes),
-        ("dX", "pointwise"): lambda: output_pointwise(matrices),
-        ("dX", "columns"): lambda: output_im2col(matrices, algorithm.slice_bytes),
-        ("dX", "taps"): lambda: data_col2im(matrices, algorithm.slice_bytes, algorithm.by_image),
-        ("dW", "pointwise"): lambda: weight_pointwise(matrices, algorithm.shares),
-        ("dW", "columns"): lambda: weight_im2col(matrices, algorithm.slice_bytes, algorithm.by_image),
-    }
-    if (problem.gradient, algorithm.kind) not in makers:
-        raise Refusal(f"{problem.gradient} has no {algorithm.kind}")
-    made = makers[problem.gradient, algorithm.kind]()
+    match problem.gradient, algorithm.kind:
+        case "Y" | "dX", "pointwise":
+            made = output_pointwise(matrices)
+        case "Y" | "dX", "columns":
+            made = output_im2col(matrices, algorithm.slice_bytes)
+        case "dX", "taps":
+            made = data_col2im(matrices, algorithm.slice_bytes, algorithm.by_image)
+        case "dW", "pointwise":
+            made = weight_pointwise(matrices, algorithm.shares)
+        case "dW", "columns":
+            made = weight_im2col(matrices, algorithm.slice_bytes, algorithm.by_image)
+        case gradient, kind:
+            raise Refusal(f"{gradient} has no {kind}")
     products = (step for step in made.steps if isinstance(step, Product))
     if len(made.steps) + sum(len(list(gemms(each))) - 1 for each in products) > MOST_STEPS:
         raise Refusal(f"it takes more than {MOST_STEPS} launches")
