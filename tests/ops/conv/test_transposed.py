@@ -44,7 +44,9 @@ def arrays(name: str, dtype: str, gradients: bool) -> tuple[dict[str, Any], dict
     return {key: each.astype(dtype) for key, each in made.items()}, attributes
 
 
-@pytest.mark.parametrize(("dtype", "kernel"), [("float32", "direct"), ("float32", "implicit_gemm"), ("bfloat16", None)])
+@pytest.mark.parametrize(
+    ("dtype", "kernel"), [("float32", "direct"), ("float32", "implicit_gemm"), ("float32", None), ("bfloat16", None)]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_in_either_order_of_memory(name: str, dtype: str, kernel: str | None) -> None:
     for operator in ("ConvTranspose", "ConvTransposeGrad"):
