@@ -7,9 +7,8 @@ are in a graph that was traced before. They have no gradients: a backward pass t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from math import prod
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -17,17 +16,17 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.arrays.kind import dtype_of
 from gradkern.call import Tensor
 from gradkern.contract.attributes import dimension, per_dimension
-from gradkern.contract.axes import match, rank_of
+from gradkern.contract.axes import match, rank_of, shape_of
 from gradkern.contract.registry import operators
-from gradkern.contract.schema import Attribute, Flat, Input, Ones, Operator, Output, Token, axis_of
+from gradkern.contract.schema import Attribute, Input, Operator, Output, axis_of
 from gradkern.dispatch.run import run
 from gradkern.errors import DeviceError
 from gradkern.policy import DEFAULT, Policy
-from gradkern.strides import dense_like
+from gradkern.strides import channels_last, dense_like
 from gradkern.system.importing import load
 from gradkern.torch.flags import flags, policy_of
 
-__all__ = ["IN_FORCE", "define", "has_rows", "new_like", "registered", "schema_of", "tensors_of"]
+__all__ = ["IN_FORCE", "define", "has_rows", "new_like", "registered", "schema_of", "tensors_of", "type_name", "wide"]
 
 IN_FORCE = "in force"
 """In the place of Policy.search, for the whole policy."""
@@ -49,13 +48,23 @@ def define() -> torch.library.Library:
     return library
 
 
+def type_name(dtype: torch.dtype) -> str:
+    """As the registry has it."""
+    return str(dtype).removeprefix("torch.")
+
+
+def wide(x: torch.Tensor) -> torch.dtype:
+    """The type that operators compute with."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
 @cache
 def registered(name: str, device: str, **types: torch.dtype) -> bool:
     """Whether the operator has a provider for this kind of device, and these types, by their variables, are one of its
     combinations.
     """
     operator = operators()[name]
-    names = {variable: str(dtype).removeprefix("torch.") for variable, dtype in types.items()}
+    names = {variable: type_name(dtype) for variable, dtype in types.items()}
     rows = (all(row[variable] == dtype for variable, dtype in names.items()) for row in operator.combinations)
     return device in operator.providers and any(rows)
 
@@ -142,9 +151,10 @@ def _fake(name: str, operator: Operator) -> Callable[..., Any]:
             text = ", ".join(f"input {key} on {device}" for key, device in places.items())
             raise DeviceError(f"{name}: the arrays are on different devices: {text}")
         wanted = _wanted(operator, outputs)
-        chosen = operator.chosen(attributes)
+        chosen, tensors = operator.chosen(attributes), {key: each for key, each in given.items() if each is not None}
+        axes = _axes(chosen, [each for each in chosen.outputs if each.name in wanted], tensors, attributes)
         every = [
-            _empty(chosen, each, given, attributes) if each.name in wanted else inputs[0].new_empty(0)
+            _empty(chosen, each, tensors, axes, attributes) if each.name in wanted else inputs[0].new_empty(0)
             for each in chosen.outputs
         ]
         return tuple(every) if len(every) > 1 else every[0]
@@ -152,14 +162,15 @@ def _fake(name: str, operator: Operator) -> Callable[..., Any]:
     return fake
 
 
-def _empty(operator: Operator, output: Output, given: dict[str, Any], attributes: dict[str, Any]) -> Any:
+def _empty(
+    operator: Operator, output: Output, given: dict[str, Any], axes: Mapping[str, Any], attributes: dict[str, Any]
+) -> Any:
     dtype = _dtype(operator, output.type, given, attributes)
     if output.like is not None:
         return new_like(given[output.like], dtype)
-    shape = output.shape or ()
-    sizes = [size for token in shape for size in _sizes(operator, token, given, attributes)]
+    sizes = shape_of(output.shape or (), axes)
     made = next(iter(given.values())).new_empty(sizes, dtype=dtype)
-    if output.order_of is None or not _channels_last(given[output.order_of]):
+    if output.order_of is None or not channels_last(_described(given[output.order_of])):
         return made
     order = [0, *range(2, len(sizes)), 1]
     return made.new_empty([sizes[axis] for axis in order]).movedim(-1, 1)
@@ -169,11 +180,17 @@ def new_like(model: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Ten
     """A tensor as the registry makes one for an output that is like this input: its strides are those of
     `strides.dense_like`. For an input with gaps torch.empty_like would choose others.
     """
-    made, shape = dtype or model.dtype, tuple(model.shape)
-    one, other = (dtype_of(str(each).removeprefix("torch.")) for each in (model.dtype, made))
-    described = Tensor(one, shape, tuple([step * one.itemsize for step in model.stride()]), one.itemsize)
-    strides = [step // other.itemsize for step in dense_like(described, shape, other)]
-    return model.new_empty_strided(shape, strides, dtype=made)
+    described, dtype = _described(model), dtype or model.dtype
+    other = dtype_of(type_name(dtype))
+    strides = [step // other.itemsize for step in dense_like(described, described.shape, other)]
+    return model.new_empty_strided(described.shape, strides, dtype=dtype)
+
+
+def _described(tensor: torch.Tensor) -> Tensor:
+    dtype = dtype_of(type_name(tensor.dtype))
+    return Tensor(
+        dtype, tuple(tensor.shape), tuple([step * dtype.itemsize for step in tensor.stride()]), dtype.itemsize
+    )
 
 
 def has_rows(x: torch.Tensor) -> bool:
@@ -193,71 +210,39 @@ def has_rows(x: torch.Tensor) -> bool:
     return len(axes) in (1, 2) and steps[-1] == 1 and steps == sorted({*steps}, reverse=True)
 
 
-def _channels_last(model: Any) -> bool:
-    """As `strides.channels_last` has it."""
-    spatial = [stride for size, stride in zip(model.shape[2:], model.stride()[2:], strict=True) if size > 1]
-    return bool(spatial) and model.shape[1] > 1 and model.stride(1) < min(spatial)
-
-
 def _dtype(operator: Operator, variable: str, given: dict[str, Any], attributes: dict[str, Any]) -> torch.dtype:
     """The type of a type variable: from an attribute, from the first input that has it, or from the combinations."""
     for name, attribute in operator.attributes.items():
         if attribute.binds == variable:
             named = str(attributes.get(name) or attribute.default)
             return _dtype(operator, named, given, {}) if named in operator.types else getattr(torch, named)
-    of_inputs = {each.type: given[each.name].dtype for each in tensors_of(operator) if given.get(each.name) is not None}
+    of_inputs = {each.type: given[each.name].dtype for each in tensors_of(operator) if each.name in given}
     if variable in of_inputs:
         return of_inputs[variable]
-    names = {each: str(dtype).removeprefix("torch.") for each, dtype in of_inputs.items()}
+    names = {each: type_name(dtype) for each, dtype in of_inputs.items()}
     rows = (row for row in operator.combinations if all(row[each] == name for each, name in names.items()))
     return getattr(torch, next(rows)[variable])
 
 
-def _sizes(operator: Operator, token: Token, given: dict[str, Any], attributes: dict[str, Any]) -> list[Any]:
-    """The sizes that a part of a shape has, from the first input that has the axis, if one group at most is open."""
-    if isinstance(token, Ones):
-        return [1 for _ in _sizes(operator, token.ones, given, attributes)]
-    if isinstance(token, Flat):
-        return [prod(_sizes(operator, token.flat, given, attributes))]
-    holders = (each for each in operator.inputs if token in each.shape and given.get(each.name) is not None)
-    each = next(holders, None)
-    ranks = [] if each is None else [_rank(operator, axis_of(part), given, attributes) for part in each.shape]
-    if each is None or ranks.count(None) > 1:  # it follows from others, by the contract or the operator's family
-        found = _resolved(operator, str(token), given, attributes)
-        return list(found) if operator.axes[str(token)].group else [found]
-    sizes, place = given[each.name].shape, each.shape.index(token)
-    open_rank = len(sizes) - sum(rank for rank in ranks if rank is not None)
-    ranks = [open_rank if rank is None else rank for rank in ranks]
-    first = sum(ranks[:place])
-    return list(sizes[first : first + ranks[place]])
-
-
-def _resolved(operator: Operator, axis: str, given: dict[str, Any], attributes: dict[str, Any]) -> Any:
-    names = [*operator.attributes, *(each.name for each in operator.inputs if each.is_list)]
-    plain = {name: each.default for name, each in operator.attributes.items()}
-    values: dict[str, Any] = {name: attributes.get(name, plain.get(name)) for name in names}
+def _axes(
+    operator: Operator, outputs: list[Output], tensors: dict[str, Any], attributes: dict[str, Any]
+) -> Mapping[str, Any]:
+    """The sizes of axes, symbols among them, by the contract and, where it leaves one open, the operator's family."""
+    unknown = {axis_of(token) for each in outputs if each.like is None for token in each.shape or ()}
+    if not unknown:
+        return {}
+    values = {name: attributes.get(name, each.default) for name, each in operator.attributes.items()}
+    values |= {each.name: attributes.get(each.name) for each in operator.inputs if each.is_list}
     values |= {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
-    tensors = {name: each for name, each in given.items() if each is not None}
     for name, attribute in operator.attributes.items():
         if attribute.axis_of is not None:
             values[name] = dimension(name, values[name], attribute.axis_of, rank_of(attribute.axis_of, tensors, values))
     axes = match(operator, tensors, values)
-    if axes.get(axis) is None:
+    if any(axes.get(each) is None for each in unknown):
         per_dimension(operator, values, axes)
-        axes = load(f"gradkern.ops.{operator.family}").resolve(axes, values, given.keys())
-    return axes[axis]
-
-
-def _rank(operator: Operator, axis: str, given: dict[str, Any], attributes: dict[str, Any]) -> int | None:
-    """How many dimensions an axis or a group of them has; None while that is open."""
-    group = operator.axes[axis]
-    name = group.begins_at or group.ends_at
-    if not group.group or name is None:
-        return None if group.group else 1
-    attribute = operator.attributes[name]
-    whole = rank_of(str(attribute.axis_of), given, attributes)
-    first = attributes.get(name, attribute.default) % whole
-    return first if group.begins_at is None else whole - first
+        given = {*tensors, *(each.name for each in outputs)}
+        axes |= load(f"gradkern.ops.{operator.family}").resolve(axes, values, given)
+    return axes
 
 
 def _without_gradient(name: str) -> Callable[..., Any]:
