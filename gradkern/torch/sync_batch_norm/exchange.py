@@ -27,6 +27,7 @@ from gradkern.arrays.view import device_arrays
 from gradkern.call import Tensor as Described
 from gradkern.strides import c_strides
 from gradkern.torch.direct import is_eager
+from gradkern.torch.operators import type_name
 
 __all__ = ["Exchange", "added", "exchange", "gathered", "group_of", "reads_by_nvlink"]
 
@@ -110,7 +111,7 @@ def exchange(kind: str, like: Tensor, size: int, group: str, symmetric: bool) ->
 class _ByCollective(Exchange):
     def __init__(self, kind: str, like: Tensor, size: int, group: Any) -> None:
         arrays = device_arrays().torch_kind(like.get_device())
-        dtype = dtype_of(str(like.dtype).removeprefix("torch."))
+        dtype = dtype_of(type_name(like.dtype))
         shapes = (like.numel(),), (size * like.numel(),)
         mine, every = (Described(dtype, each, c_strides(each, dtype.itemsize), 16) for each in shapes)
         self._mine, self._every = arrays.maker(mine), arrays.maker(every) if kind == "rows" else None

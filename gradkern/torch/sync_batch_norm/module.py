@@ -111,7 +111,12 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
             symmetric = not torch.compiler.is_compiling() and reads_by_nvlink(group, input.device)
         ways = group.group_name, group.size(), symmetric
         count_call("SyncBatchNorm", input)
-        return _sync_batch_norm(input, mean, variance, self.weight, self.bias, momentum, self.eps, ways)
+        rest = None if mean is None or variance is None else (mean, variance), momentum, self.eps, ways
+        if not torch.compiler.is_compiling():
+            return _Whole.apply(input, self.weight, self.bias, rest)  # pyright: ignore[reportReturnType]
+        with torch.no_grad():
+            y, whole = _forward(input.detach(), self.weight, self.bias, *rest)
+        return _Gradient.apply(y, input, self.weight, self.bias, whole, self.eps, *ways)  # pyright: ignore[reportReturnType]
 
     @classmethod
     def convert_sync_batchnorm(
@@ -202,25 +207,6 @@ def _group_of(group: Any) -> Any:
         return None
     found: Any = group or dist.group.WORLD
     return found if found.size() > 1 else None
-
-
-def _sync_batch_norm(
-    x: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    momentum: float | Tensor,
-    eps: float,
-    ways: Ways,
-) -> Tensor:
-    running = None if running_mean is None or running_var is None else (running_mean, running_var)
-    rest = running, momentum, eps, ways
-    if not torch.compiler.is_compiling():
-        return _Whole.apply(x, weight, bias, rest)  # pyright: ignore[reportReturnType]
-    with torch.no_grad():
-        y, whole = _forward(x.detach(), weight, bias, *rest)
-    return _Gradient.apply(y, x, weight, bias, whole, eps, *ways)  # pyright: ignore[reportReturnType]
 
 
 def _forward(
@@ -348,12 +334,8 @@ def _gradients(ctx: Any, grad: Tensor, needs: tuple[bool, bool, bool]) -> tuple[
             scale = _or_constant(weight, 1, mean)
             (dx,) = _GRAD_FROM_SUMS((True,), (grad, x, scale, mean, inv_std, *every, total))
     wanted = zip(sums, (weight, bias), (of_weight, of_bias), strict=True)
-    shares = [_as(share, each.dtype) if need and share is not None else None for share, each, need in wanted]
+    shares = [share.to(each.dtype) if need and share is not None else None for share, each, need in wanted]
     return dx, *shares
-
-
-def _as(share: Tensor, dtype: torch.dtype) -> Tensor:
-    return share if share.dtype == dtype else share.to(dtype)
 
 
 class _Added(torch.autograd.Function):

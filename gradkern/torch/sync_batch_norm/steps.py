@@ -8,7 +8,8 @@ the input.
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -20,6 +21,7 @@ from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recogniser import Recogniser
 from gradkern.dispatch.run import prepare
 from gradkern.torch.direct import is_eager
+from gradkern.torch.operators import type_name
 from gradkern.torch.sync_batch_norm.exchange import exchange, group_of
 
 __all__ = ["Ways", "backward", "forward"]
@@ -32,28 +34,16 @@ _MOST, _MOST_ALIKE = 256, 8
 
 
 def forward(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running: Running | None,
-    momentum: float,
-    eps: float,
-    ways: Ways,
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running: Running | None, *how: Any
 ) -> tuple[Tensor, Tensor] | None:
-    """The output, and the statistics of the whole batch; None where nothing can be prepared."""
-    if not _may_prepare(x):
-        return None
-    group = group_of(ways[0])
+    """The output, and the statistics of the whole batch; None where nothing can be prepared.
+
+    how   momentum, epsilon and ways
+    """
     given = x, weight, bias, *(running or ())
-    key = x.shape, weight is None, bias is None, running is None, momentum, eps, ways
-    found = _forwards.find(group, key, given)
-    if found is None:
-        return None
-    known, addresses = found
-    if known is None:
-        known = _forwards.keep(group, key, given, _Forward(x, weight, bias, running, momentum, eps, ways))
-    results = known(addresses)
-    if running is not None:
+    key = x.shape, weight is None, bias is None, running is None, *how
+    results = _forwards.answer(key, given, _Forward, x, weight, bias, running, *how)
+    if running is not None and results is not None:
         note_written(running)
     return results
 
@@ -64,22 +54,8 @@ def backward(
     """The gradient of x, and, if `shares` are wanted, this part's of weight and bias in the statistics' type; None
     where nothing can be prepared. whole: the statistics of the whole batch.
     """
-    if not _may_prepare(x):
-        return None
-    group = group_of(ways[0])
-    given = grad, x, weight, whole
     key = x.shape, weight is None, shares, ways
-    found = _backwards.find(group, key, given)
-    if found is None:
-        return None
-    known, addresses = found
-    if known is None:
-        known = _backwards.keep(group, key, given, _Backward(grad, x, weight, whole, shares, ways))
-    return known(addresses)
-
-
-def _may_prepare(x: Tensor) -> bool:
-    return x.is_cuda and is_eager()
+    return _backwards.answer(key, (grad, x, weight, whole), _Backward, grad, x, weight, whole, shares, ways)
 
 
 class _Forward:
@@ -174,40 +150,42 @@ class _Backward:
 
 # --- what is prepared -------------------------------------------------------------------------------------------------
 
-Steps = TypeVar("Steps")
 
-
-class _Known(Generic[Steps]):
+class _Known:
     """Prepared steps, by process group and what else they were prepared for. They keep no group alive."""
 
     def __init__(self) -> None:
-        self._of: WeakKeyDictionary[Any, Recogniser[Guard, Steps]] = WeakKeyDictionary()
+        self._of: WeakKeyDictionary[Any, Recogniser[Guard, Any]] = WeakKeyDictionary()
 
-    def find(
-        self, group: Any, key: Any, given: tuple[Tensor | None, ...]
-    ) -> tuple[Steps | None, tuple[int, ...]] | None:
-        """The steps, None where none are prepared for such tensors, and the tensors' addresses; None where no steps can
-        be prepared for them.
+    def answer(
+        self, key: tuple[Any, ...], given: tuple[Tensor | None, ...], prepare: Callable[..., Any], *arguments: Any
+    ) -> Any:
+        """What steps for such tensors return, prepared of these arguments where none are there; None where none can be.
+        key: ends with a group's Ways.
         """
         tensors = tuple([each for each in given if each is not None])
+        if not _may_prepare(tensors[0]):
+            return None
+        group = group_of(key[-1][0])
         of_group = self._of.get(group)
         for guard, steps in () if of_group is None else of_group.rows(key, ()):
             addresses = guard.addresses(tensors)
             if addresses is not None:
-                return steps, addresses
+                return steps(addresses)
         guard = guard_of(tensors)
         addresses = None if guard is None else guard.addresses(tensors)
-        return None if addresses is None else (None, addresses)
-
-    def keep(self, group: Any, key: Any, given: tuple[Tensor | None, ...], steps: Steps) -> Steps:
-        guard = guard_of(tuple([each for each in given if each is not None]))
-        if guard is not None:
-            self._of.setdefault(group, Recogniser(_MOST, _MOST_ALIKE)).add(key, guard, steps)
-        return steps
+        if guard is None or addresses is None:
+            return None
+        steps = prepare(*arguments)
+        self._of.setdefault(group, Recogniser(_MOST, _MOST_ALIKE)).add(key, guard, steps)
+        return steps(addresses)
 
 
-_forwards: _Known[_Forward] = _Known()
-_backwards: _Known[_Backward] = _Known()
+_forwards, _backwards = _Known(), _Known()
+
+
+def _may_prepare(x: Tensor) -> bool:
+    return x.is_cuda and is_eager()
 
 
 def _statistics_of(whole: Tensor, channels: int) -> tuple[Tensor, Tensor]:
@@ -230,6 +208,6 @@ def _constant(value: float, like: Tensor) -> tuple[Tensor, int]:
     from gradkern.cuda.constants import filled  # needs the packages for a GPU, as what comes here does
     from gradkern.cuda.device import get_device
 
-    dtype = dtype_of(str(like.dtype).removeprefix("torch."))
+    dtype = dtype_of(type_name(like.dtype))
     address = filled(get_device(like.get_device()), value, tuple(like.shape), dtype)
     return torch.full_like(like, value, requires_grad=False), address
