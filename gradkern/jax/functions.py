@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from gradkern.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
@@ -17,6 +18,18 @@ Array = Any
 """A jax.Array, or JAX's tracer for one."""
 
 
+def _differentiable(forward: Callable[..., Any], backward: Callable[..., Any], arrays: int) -> Callable[..., Any]:
+    """A function of so many arrays, and options. forward: its results, and what backward takes behind the options."""
+
+    def function(*arguments: Any) -> Any:
+        return forward(*arguments)[0]
+
+    options = range(arrays, len(signature(forward).parameters))
+    made = jax.custom_vjp(function, nondiff_argnums=tuple(options))
+    made.defvjp(forward, backward)
+    return made
+
+
 def layer_norm(x: Array, scale: Array, bias: Array | None = None, *, axis: int = -1, epsilon: float = 1e-5) -> Array:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the dimensions from `axis` on, of the type of x.
 
@@ -26,11 +39,6 @@ def layer_norm(x: Array, scale: Array, bias: Array | None = None, *, axis: int =
     first = _axis("layer_norm", x, axis)
     _check("layer_norm", x, x.shape[first:], scale=scale, **({} if bias is None else {"bias": bias}))
     return _layer_norm(x, scale, bias, first, epsilon)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def _layer_norm(x: Array, scale: Array, bias: Array | None, axis: int, epsilon: float) -> Array:
-    return _layer_norm_forward(x, scale, bias, axis, epsilon)[0]
 
 
 def _layer_norm_forward(x: Array, scale: Array, bias: Array | None, axis: int, epsilon: float) -> Any:
@@ -49,7 +57,7 @@ def _layer_norm_backward(axis: int, epsilon: float, saved: Any, grad: Array) -> 
     return dx, dscale, None if bias is None else dbias[0].astype(bias.dtype)
 
 
-_layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+_layer_norm = _differentiable(_layer_norm_forward, _layer_norm_backward, 3)
 
 
 def rms_norm(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5) -> Array:
@@ -57,11 +65,6 @@ def rms_norm(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5) -
     first = _axis("rms_norm", x, axis)
     _check("rms_norm", x, x.shape[first:], scale=scale)
     return _rms_norm(x, scale, first, epsilon)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _rms_norm(x: Array, scale: Array, axis: int, epsilon: float) -> Array:
-    return _rms_norm_forward(x, scale, axis, epsilon)[0]
 
 
 def _rms_norm_forward(x: Array, scale: Array, axis: int, epsilon: float) -> Any:
@@ -77,7 +80,7 @@ def _rms_norm_backward(axis: int, epsilon: float, saved: Any, grad: Array) -> An
     return tuple(foreign_call("SimplifiedLayerNormalizationGrad", inputs, outputs, axis=axis))
 
 
-_rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
+_rms_norm = _differentiable(_rms_norm_forward, _rms_norm_backward, 2)
 
 
 def bias_gelu(x: Array, bias: Array, approximate: bool = True) -> Array:
@@ -88,13 +91,8 @@ def bias_gelu(x: Array, bias: Array, approximate: bool = True) -> Array:
     return _bias_gelu(x, bias, approximate)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _bias_gelu(x: Array, bias: Array, approximate: bool) -> Array:
-    return jax.nn.gelu(_wide(x) + bias, approximate).astype(x.dtype)
-
-
 def _bias_gelu_forward(x: Array, bias: Array, approximate: bool) -> Any:
-    return _bias_gelu(x, bias, approximate), (x, bias)
+    return jax.nn.gelu(_wide(x) + bias, approximate).astype(x.dtype), (x, bias)
 
 
 def _bias_gelu_backward(approximate: bool, saved: Any, grad: Array) -> Any:
@@ -103,7 +101,7 @@ def _bias_gelu_backward(approximate: bool, saved: Any, grad: Array) -> Any:
     return tuple(foreign_call(name, {"dY": grad, "X": x, "B": bias}, {"dX": x, "dB": bias}))
 
 
-_bias_gelu.defvjp(_bias_gelu_forward, _bias_gelu_backward)
+_bias_gelu = _differentiable(_bias_gelu_forward, _bias_gelu_backward, 2)
 
 
 def batch_norm(
@@ -120,11 +118,6 @@ def batch_norm(
     _check("batch_norm", x, (x.shape[channels],), scale=scale, bias=bias)
     y, mean, variance = _batch_norm(x, scale, bias, channels, epsilon)
     return y, jax.lax.stop_gradient(mean), jax.lax.stop_gradient(variance)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def _batch_norm(x: Array, scale: Array, bias: Array, axis: int, epsilon: float) -> Any:
-    return _batch_norm_forward(x, scale, bias, axis, epsilon)[0]
 
 
 def _batch_norm_forward(x: Array, scale: Array, bias: Array, axis: int, epsilon: float) -> Any:
@@ -147,7 +140,7 @@ def _batch_norm_backward(axis: int, epsilon: float, saved: Any, grads: Any) -> A
     return dx, dscale, dbias.astype(bias.dtype)
 
 
-_batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
+_batch_norm = _differentiable(_batch_norm_forward, _batch_norm_backward, 3)
 
 
 def _axis(function: str, x: Array, axis: int) -> int:

@@ -242,7 +242,7 @@ def _resolved(
             raise GraphError("it has no output")
         node.attributes = {each.name: _value(each) for each in proto.attribute}
         schema = _schema(node, opsets)
-        operator, entry = _registry().get(node.op), TRAINING.get((domain, node.op))
+        operator, entry = operators().get(node.op), TRAINING.get((domain, node.op))
         refused: GradkernError | None = None
         if operator is not None and onnx_domain(operator.domain) == domain and _has_version(operator, schema):
             try:
@@ -266,13 +266,9 @@ def _resolved(
     return node
 
 
-def _registry() -> Mapping[str, Operator]:
-    return operators()
-
-
 def _unknown(node: Node) -> str:
     known = [name for domain, name in TRAINING if domain == node.domain]
-    known += [name for name, each in _registry().items() if onnx_domain(each.domain) == node.domain]
+    known += [name for name, each in operators().items() if onnx_domain(each.domain) == node.domain]
     return f"unknown operator {node.op!r} of domain {node.domain or 'ai.onnx'!r}{nearest(node.op, known)}"
 
 
