@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Split, Translation, in_order_of
+from gradkern.torch.aten.request import (
+    AtenRequest,
+    Constant,
+    Declined,
+    Split,
+    Translation,
+    in_order_of,
+    two_tensors,
+)
 
 __all__ = ["TRANSLATIONS"]
 
@@ -25,10 +33,6 @@ def _gelu(grad: Any, x: Any, *, approximate: str = "none") -> AtenRequest:
     return AtenRequest(_GELUS[approximate], inputs, ("dX",), views={"dY": view, "X": view, "dX": view})
 
 
-def _split_softmax(grad: Any, output: Any, *rest: Any) -> Split:
-    return (grad, output), rest
-
-
 def _softmax(operator: str, name: str) -> Callable[..., AtenRequest]:
     """name: of the output in the operator's contract"""
 
@@ -43,6 +47,6 @@ def _softmax(operator: str, name: str) -> Callable[..., AtenRequest]:
 
 TRANSLATIONS = (
     Translation("gelu_backward", "gelu", _split_gelu, _gelu),
-    Translation("_softmax_backward_data", "softmax", _split_softmax, _softmax("SoftmaxGrad_13", "Y")),
-    Translation("_log_softmax_backward_data", "softmax", _split_softmax, _softmax("LogSoftmaxGrad_13", "X")),
+    Translation("_softmax_backward_data", "softmax", two_tensors, _softmax("SoftmaxGrad_13", "Y")),
+    Translation("_log_softmax_backward_data", "softmax", two_tensors, _softmax("LogSoftmaxGrad_13", "X")),
 )

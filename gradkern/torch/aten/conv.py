@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten.request import AtenRequest, Split, Translation, masked, require_cudnn
+from gradkern.torch.aten.request import AtenRequest, Split, Translation, masked, of_each_axis, require_cudnn
 from gradkern.torch.flags import flags
 
 __all__ = ["TRANSLATIONS", "gainless_conv"]
@@ -28,24 +28,19 @@ def _split(grad: Any, x: Any, weight: Any, *rest: Any) -> Split:
 def _conv(grad: Any, x: Any, weight: Any, *rest: Any) -> AtenRequest:
     _, stride, padding, dilation, transposed, output_padding, groups, mask = rest
     spatial = x.dim() - 2
-    pads = _each(padding, spatial)
+    pads = of_each_axis(padding, spatial)
     attributes: dict[str, Any] = {
-        "strides": _each(stride, spatial),
+        "strides": of_each_axis(stride, spatial),
         "pads": (*pads, *pads),
-        "dilations": _each(dilation, spatial),
+        "dilations": of_each_axis(dilation, spatial),
         "group": groups,
     }
     if transposed:
-        attributes["output_padding"] = _each(output_padding, spatial)
+        attributes["output_padding"] = of_each_axis(output_padding, spatial)
     require_cudnn(x)
     outputs = masked(("dX", "dW", "dB"), mask)
     operator = "ConvTransposeGrad" if transposed else "ConvGrad"
     return AtenRequest(operator, {"dY": grad, "X": x, "W": weight}, outputs, attributes)
-
-
-def _each(values: Any, spatial: int) -> tuple[int, ...]:
-    """One value for each dimension; aten takes one for all."""
-    return tuple(values) * spatial if len(values) == 1 and spatial > 1 else tuple(values)
 
 
 def gainless_conv(description: Any) -> float:

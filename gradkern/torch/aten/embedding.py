@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradkern.torch.aten.request import AtenRequest, Declined, Split, Translation
+from gradkern.torch.aten.request import AtenRequest, Declined, Translation, two_tensors
 
 __all__ = ["TRANSLATIONS"]
-
-
-def _split(grad: Any, indices: Any, *rest: Any) -> Split:
-    return (grad, indices), rest
 
 
 def _embedding(grad: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> AtenRequest:
@@ -24,4 +20,4 @@ def _embedding(grad: Any, indices: Any, num_weights: int, padding_idx: int, scal
     return AtenRequest("GatherGrad", {"indices": indices, "dY": grad}, ("dX",), {**attributes, **padding})
 
 
-TRANSLATIONS = (Translation("embedding_dense_backward", "embedding", _split, _embedding, measured=0, below=2),)
+TRANSLATIONS = (Translation("embedding_dense_backward", "embedding", two_tensors, _embedding, measured=0, below=2),)

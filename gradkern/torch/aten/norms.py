@@ -4,6 +4,7 @@ the two steps of torch.nn.SyncBatchNorm's. A group norm with a group for each ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -149,13 +150,9 @@ def _cudnn(x: Any, grad: Any, weight: Any, *rest: Any) -> AtenRequest:
     return _trained(grad, x, weight, mean, inv_std, (True, True, True))
 
 
-def _split_consolidated(*arguments: Any) -> Split:
+def _but_last(function: Callable[..., Any]) -> Callable[..., Any]:
     """Of the arguments of PyTorch's own kernel, and what cuDNN put aside behind them."""
-    return _split_native(*arguments[:-1])
-
-
-def _consolidated(*arguments: Any) -> AtenRequest:
-    return _native(*arguments[:-1])
+    return lambda *arguments: function(*arguments[:-1])
 
 
 # --- of batches of several processes ----------------------------------------------------------------------------------
@@ -179,7 +176,7 @@ def _sums(
     return AtenRequest("BatchNormalizationGradSums", inputs, outputs, finish=finish)
 
 
-def _with_gradients(results: tuple[Any, ...], args: tuple[Any, ...], original: Any) -> tuple[Any, ...]:
+def _with_gradients(results: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The sums, and the gradients of weight and bias that follow from them."""
     inv_std, weight, _, weight_g, bias_g = args[3:]
     sum_dy, sum_dy_xmu, *_ = results
@@ -208,7 +205,7 @@ TRANSLATIONS = (
     Translation("_fused_rms_norm_backward", "rms_norm", _split_rms_norm, _rms_norm),
     Translation("native_batch_norm_backward", "batch_norm", _split_native, _native, searched=True),
     Translation("cudnn_batch_norm_backward", "batch_norm", _split_cudnn, _cudnn, searched=True),
-    Translation("batch_norm_backward", "batch_norm", _split_consolidated, _consolidated, searched=True),
+    Translation("batch_norm_backward", "batch_norm", _but_last(_split_native), _but_last(_native), searched=True),
     Translation("batch_norm_backward_reduce", "batch_norm", _split_sums, _sums),
     Translation("batch_norm_backward_elemt", "batch_norm", _split_from_sums, _from_sums),
     Translation("native_group_norm_backward", "group_norm", _split_group_norm, _group_norm),

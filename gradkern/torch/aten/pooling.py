@@ -7,7 +7,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten.request import AtenRequest, Split, Translation, View
+from gradkern.torch.aten.request import AtenRequest, Split, Translation, View, of_each_axis
 
 __all__ = ["TRANSLATIONS", "like"]
 
@@ -31,7 +31,7 @@ def _max_pool(rank: int) -> Callable[..., AtenRequest]:
         grad: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Any
     ) -> AtenRequest:
         windows = _windows(rank, kernel_size, stride, padding, ceil_mode)
-        attributes = {**windows, "dilations": _each(dilation, rank), "index_base": "plane"}
+        attributes = {**windows, "dilations": of_each_axis(dilation, rank), "index_base": "plane"}
         return _request("MaxPoolGrad", rank, x, {"dY": grad, "Indices": indices}, attributes)
 
     return request
@@ -77,17 +77,13 @@ def _request(operator: str, rank: int, x: Any, inputs: dict[str, Any], attribute
 
 
 def _windows(rank: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> dict[str, Any]:
-    pads = _each(padding, rank)
+    pads = of_each_axis(padding, rank)
     return {
-        "kernel_shape": _each(kernel_size, rank),
-        "strides": _each(stride or kernel_size, rank),
+        "kernel_shape": of_each_axis(kernel_size, rank),
+        "strides": of_each_axis(stride or kernel_size, rank),
         "pads": (*pads, *pads),
         "ceil_mode": int(ceil_mode),
     }
-
-
-def _each(values: Sequence[int], rank: int) -> tuple[int, ...]:
-    return (*values,) if len(values) == rank else (values[0],) * rank
 
 
 _KINDS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,14 @@ __all__ = [
     "View",
     "in_order_of",
     "masked",
+    "of_each_axis",
     "require_cudnn",
     "require_weight",
+    "two_tensors",
 ]
 
-Finish = Callable[[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]], tuple[Any, ...]]
-"""aten's results from those of the plan, the call's arguments, and PyTorch's kernel."""
+Finish = Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]
+"""aten's results from those of the plan and the call's arguments."""
 Split = tuple[tuple[Any, ...], tuple[Any, ...]]
 """Of a call's arguments, the tensors that are read, and all else that decides what is computed, how many tensors there
 are included.
@@ -103,6 +105,16 @@ class Translation:
     measured: int = 1  # of most operators either the input or a gradient of its shape
     below: int | None = None
     result: Callable[..., torch.Tensor] | None = None
+
+
+def two_tensors(grad: Any, other: Any, *rest: Any) -> Split:
+    """Translation.split: of two tensors, all else decides."""
+    return (grad, other), rest
+
+
+def of_each_axis(values: Sequence[int], rank: int) -> tuple[int, ...]:
+    """One value for each dimension; aten takes one for all."""
+    return (*values,) if len(values) == rank else (values[0],) * rank
 
 
 def masked(names: tuple[str, ...], mask: Any) -> tuple[str | None, ...]:

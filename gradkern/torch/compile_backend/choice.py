@@ -19,11 +19,9 @@ __all__ = [
     "StepTimes",
     "compared",
     "copied",
-    "forget_compared",
     "has_open_sizes",
     "in_cuda_graph",
     "live",
-    "note",
 ]
 
 _live: weakref.WeakSet[Choice] = weakref.WeakSet()
@@ -108,21 +106,8 @@ class StepTimes:
 
 _HOST_BOUND = 0.85
 """The share of a step that its kernels take at most where the host bounds it: gaps between kernels take some, too."""
-_compared: list[StepTimes] = []
-
-
-def note(times: StepTimes) -> None:
-    """For the report."""
-    _compared.append(times)
-
-
-def compared() -> tuple[StepTimes, ...]:
-    """Of every step that was compared, since `forget_compared`."""
-    return tuple(_compared)
-
-
-def forget_compared() -> None:
-    _compared.clear()
+compared: list[StepTimes] = []
+"""Every step that was compared, for the report."""
 
 
 def has_open_sizes(inputs: Iterable[Any]) -> bool:

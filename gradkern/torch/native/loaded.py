@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import json
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
@@ -40,7 +41,9 @@ def _loaded() -> tuple[Any, int]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     path = _path(llvm)
-    code = _cached(path)
+    code = None
+    with suppress(OSError, ValueError):
+        code = kernels.read(path)
     if code is None:
         code = in_own_thread(import_module(_CODE).compiled)
         kernels.write(path, code)
@@ -50,13 +53,6 @@ def _loaded() -> tuple[Any, int]:
     engine.finalize_object()
     _engines.append(engine)
     return engine, code.count(b"gradkern_native_")
-
-
-def _cached(path: Path) -> bytes | None:
-    try:
-        return kernels.read(path)
-    except (OSError, ValueError):
-        return None
 
 
 def _path(llvm: Any) -> Path:

@@ -146,13 +146,9 @@ def _operator(inputs: int, outputs: int, key: str) -> tuple[Callable[..., Any], 
         library.impl(name, torch.library.fallthrough_kernel, "Autograd")
     overload: Any = getattr(getattr(torch.ops, _NAMESPACE), name).default
     try:
-        kernel = NativeKernel(overload, key, _by_python, flags=True)
+        kernel = NativeKernel(overload, key, lambda keys, site, *tensors: _sites[site].miss(tensors), flags=True)
         kernel.register(__file__)
     except Exception:  # it cannot be compiled here, or PyTorch does not take it
         return None
     kernel.answer(w.BY_RECORDS)
     return overload._op, kernel
-
-
-def _by_python(keys: Any, site: int, *tensors: torch.Tensor) -> Any:
-    return _sites[site].miss(tensors)

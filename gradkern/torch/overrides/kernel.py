@@ -199,10 +199,7 @@ class Kernel:
         flags = signature.key[1][-1] if self.translation.searched else None
         with turn(_planning):
             try:
-                run = self._runs.get((description, flags))
-                if run is None:
-                    run = self._runs[description, flags] = self._planned(description, flags)
-                signature.run, signature.steps, signature.by_python = run
+                signature.run, signature.steps, signature.by_python = self._planned(description, flags)
             except Exception as error:
                 _raise_if_lost(error)
                 signature.reason = _said(error)
@@ -217,10 +214,12 @@ class Kernel:
         return provider, description.device, partial(dry_plan_for, provider=provider, **_described(description, flags))
 
     def _planned(self, description: Description, flags: Any) -> tuple[Run, Callable[..., Steps], str]:
-        prepared = plan_for(**_described(description, flags))
-        described = description, prepared.plan, tuple(prepared.call.outputs)
-        reason = self.translation.by_python(description) or by_python(description, prepared.plan)
-        return runner(*described), partial(steps, *described), reason
+        if (description, flags) not in self._runs:
+            prepared = plan_for(**_described(description, flags))
+            described = description, prepared.plan, tuple(prepared.call.outputs)
+            reason = self.translation.by_python(description) or by_python(description, prepared.plan)
+            self._runs[description, flags] = runner(*described), partial(steps, *described), reason
+        return self._runs[description, flags]
 
     def _body(self) -> Callable[..., Any]:
         split, rows, measured = self.translation.split, self._table.rows, self.translation.measured
@@ -246,7 +245,7 @@ class Kernel:
                     if results is not None:
                         finish = signature.description.finish  # pyright: ignore[reportOptionalMemberAccess]
                         if finish:
-                            results = finish(results, args, partial(self.override.original, keys))
+                            results = finish(results, args)
                         signature.taken.tick()
                         if self._native is not None:
                             self._teach(self._native, signature, args, named, tensors)
@@ -282,12 +281,10 @@ class Kernel:
                 request = self.translation.request(*args, **named)
                 description = describe(request, tensors, result(*args, **named))
                 with turn(_planning):
-                    run = self._runs.get((description, None))
-                    if run is None:
-                        run = self._runs[description, None] = self._planned(description, None)
+                    run, *_ = self._planned(description, None)
             except (Declined, GradkernError) as reason:
                 raise error from reason
-            results = run[0](tensors)
+            results = run(tensors)
             if results is None:
                 raise
             return results, _TAKEN

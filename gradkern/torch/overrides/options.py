@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, get_args
 
 from gradkern.errors import ArgumentError, nearest
@@ -67,20 +67,11 @@ class Options:
     native: bool = False
 
     @classmethod
-    def of(
-        cls,
-        ops: Any,
-        devices: Any,
-        min_bytes: Any,
-        on_refusal: Any,
-        plan: Any,
-        inductor: Any = (),
-        timed: Any = False,
-        only_faster: Any = True,
-        native: Any = False,
-    ) -> Options:
-        """Raises ArgumentError for what no option can be."""
-        chosen = GROUPS if ops is None else _names("ops", ops, GROUPS)
+    def of(cls, *given: Any) -> Options:
+        """Of what `enable` was given, in this order. Raises ArgumentError for what no option can be."""
+        raw: Any = cls(*given)
+        min_bytes = raw.min_bytes
+        chosen = GROUPS if raw.ops is None else _names("ops", raw.ops, GROUPS)
         if min_bytes is None:
             gates = dict(MIN_BYTES)
         elif isinstance(min_bytes, Mapping):
@@ -91,15 +82,16 @@ class Options:
         for name, size in gates.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 raise ArgumentError(f"enable: min_bytes of {name} is {size!r}; expected a number of bytes, 0 or more")
-        refusal, when = _one("on_refusal", on_refusal, get_args(Refusal)), _one("plan", plan, get_args(When))
-        for name, value in (("timed", timed), ("only_faster", only_faster), ("native", native)):
-            if not isinstance(value, bool):
-                raise ArgumentError(f"enable: {name} is {value!r}; expected True or False")
-        places, whole = _names("devices", devices, ("cuda", "cpu")), _names("inductor", inductor, _DECOMPOSED)
+        refusal, when = _one("on_refusal", raw.on_refusal, get_args(Refusal)), _one("plan", raw.plan, get_args(When))
+        for name in ("timed", "only_faster", "native"):
+            if not isinstance(getattr(raw, name), bool):
+                raise ArgumentError(f"enable: {name} is {getattr(raw, name)!r}; expected True or False")
+        devices, whole = _names("devices", raw.devices, ("cuda", "cpu")), _names("inductor", raw.inductor, _DECOMPOSED)
         for name in whole:
             if name not in chosen:
                 raise ArgumentError(f"enable: inductor has {name!r}, but ops does not")
-        return cls(chosen, places, gates, refusal, when, whole, timed, only_faster, native)  # type: ignore[arg-type]
+        found = {"ops": chosen, "devices": devices, "min_bytes": gates, "inductor": whole}
+        return replace(raw, on_refusal=refusal, plan=when, **found)  # type: ignore[arg-type]
 
     @property
     def leaves_what_does_not_gain(self) -> bool:

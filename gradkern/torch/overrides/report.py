@@ -151,4 +151,4 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
             what, reason = ("small tensors", f"fewer than {least} bytes") if least else ("empty tensors", "it is empty")
             rows.append(Row(name, device, what, 0, kernel.small.value, reason))
     modules = tuple([Row(function, device, "", count, 0, "") for function, device, count in calls()])
-    return Report(tuple(rows), findings.findings(), findings.unmatched(), modules, compared())
+    return Report(tuple(rows), findings.findings(), findings.unmatched(), modules, tuple(compared))

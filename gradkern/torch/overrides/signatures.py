@@ -216,17 +216,9 @@ def recogniser(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool]:
     guards = tensor_guards()
     if guards is not None:  # one look of PyTorch's own at all of them, in the time of two attributes
         return guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check  # None: all of them count
-    known = [_looks(each) for each in tensors]
-
-    def fits(*others: torch.Tensor) -> bool:
-        return len(others) == len(known) and all(map(_is_like, others, known))
-
-    return fits
+    known = list(map(_looks, tensors))
+    return lambda *others: list(map(_looks, others)) == known
 
 
 def _looks(tensor: torch.Tensor) -> tuple[Any, ...]:
     return type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.device
-
-
-def _is_like(tensor: torch.Tensor, known: tuple[Any, ...]) -> bool:
-    return _looks(tensor) == known

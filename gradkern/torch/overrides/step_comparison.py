@@ -173,7 +173,7 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
     found = StepTimes(ours.least, inductor.least, plain, in_graph, *slowest)
     for each in graphs:
         each.plain, each.plain_in_graph = found.is_plain, found.is_plain_in_graph
-    choice.note(found)
+    choice.compared.append(found)
 
 
 def _on_device(step: Callable[[], Any]) -> float | None:

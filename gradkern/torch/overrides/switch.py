@@ -43,6 +43,10 @@ def _kernels() -> tuple[Kernel, ...]:
     return tuple(Kernel(each, key) for each in TRANSLATIONS for key in _KEYS.values())
 
 
+def _enabled() -> list[Kernel]:
+    return [each for each in _kernels() if each.enabled]
+
+
 def enable(
     ops: Group | Iterable[Group] | None = None,
     *,
@@ -243,9 +247,8 @@ class RecordedStep:
     """The calls from here on, to `plan`: those of one step of training."""
 
     def __init__(self) -> None:
-        for kernel in _kernels():
-            if kernel.enabled:
-                kernel.activate()
+        for kernel in _enabled():
+            kernel.activate()
         self._calls = {each: each.calls for kernel in _kernels() for each in kernel.signatures()}
         self._small = {kernel: kernel.small.value for kernel in _kernels()}
 
@@ -280,29 +283,19 @@ def _plan_signatures(calls: Mapping[Signature, int], small: Mapping[Kernel, int]
             follow(_kernels(), found)
         elif _only_faster():
             leave_short(_kernels())
-        planner.compile_ahead(_wanted())
-        for kernel in _kernels():
-            for signature in kernel.signatures() if kernel.enabled else ():
-                kernel.plan(signature)
+        met = [(kernel, each) for kernel in _enabled() for each in kernel.signatures()]
+        planner.compile_ahead(filter(None, [kernel.wanted(each) for kernel, each in met]))
+        for kernel, each in met:
+            kernel.plan(each)
         tuning.tune()
-        for kernel in _kernels():
-            if kernel.enabled:
-                kernel.answer_natively()
+        for kernel in _enabled():
+            kernel.answer_natively()
         if first and _only_faster():
             compare(_kernels(), calls, small)
             found = verdicts(_kernels())
     finally:
         if first:
             ranks.of_first(found)
-
-
-def _wanted() -> Iterator[planner.CompileJob]:
-    """What the plans need that are about to be made."""
-    for kernel in _kernels():
-        for signature in kernel.signatures() if kernel.enabled else ():
-            wanted = kernel.wanted(signature)
-            if wanted is not None:
-                yield wanted
 
 
 def runs() -> list[Any]:
@@ -331,7 +324,7 @@ def forget() -> None:
         kernel.forget()
     forget_calls()
     findings.clear()
-    choice.forget_compared()
+    choice.compared.clear()
 
 
 def follow_environment() -> None:
