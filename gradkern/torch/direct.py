@@ -18,8 +18,7 @@ from gradkern.dispatch.operands import out_names
 from gradkern.dispatch.plan_cache import Shortcut, plan_cache, shortcuts
 from gradkern.dispatch.recogniser import Recogniser
 from gradkern.dispatch.run import run, run_known
-from gradkern.policy import DEFAULT, Policy, current
-from gradkern.torch.flags import flags, policy_of
+from gradkern.torch.flags import flags, in_force, policy_of
 from gradkern.torch.operators import IN_FORCE, define, tensors_of
 
 __all__ = ["Attributes", "Direct", "OpCall", "Tensors", "given", "is_eager", "needs_pytorch"]
@@ -55,12 +54,6 @@ def needs_pytorch(*tensors: torch.Tensor | None) -> bool:
     if _is_compiling():
         return False
     return _is_transforming() or forward_ad._current_level >= 0 or _trace() is not None
-
-
-def _in_force() -> Policy | None:
-    """gradkern's policy, None for the usual one: its hash is worked out in Python."""
-    policy = current()
-    return None if policy is DEFAULT else policy
 
 
 class _Known:
@@ -115,7 +108,7 @@ class Direct:
 
     def __init__(self, name: str, outputs: tuple[str, ...], searched: bool = False) -> None:
         self._name, self.outputs, self.searched = name, outputs, searched
-        self.seen: Callable[[], Any] = flags if searched else _in_force
+        self.seen: Callable[[], Any] = flags if searched else in_force
         self._binder = binder_of(name)
         self._padding = {n: (None,) * (len(self._binder.inputs) - n) for n in range(1, len(self._binder.inputs) + 1)}
         self._count = len(outputs)

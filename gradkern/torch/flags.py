@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -11,7 +11,7 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.policy import DEFAULT, Policy, current
 
-__all__ = ["Flags", "autocast", "flags", "is_autocast", "policy_of"]
+__all__ = ["Flags", "autocast", "flags", "in_force", "is_autocast", "policy_of"]
 
 Flags = tuple[Policy | None, bool, bool, bool]
 """gradkern's policy in force (None: the usual one); whether PyTorch asks for the same bits every time, allows TF32 in
@@ -24,11 +24,16 @@ _cudnn_enabled: Callable[[], bool] = torch._C._get_cudnn_enabled
 _precision: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
 
 
+def in_force() -> Policy | None:
+    """gradkern's policy, None for the usual one: its hash is worked out in Python."""
+    policy = current()
+    return None if policy is DEFAULT else policy
+
+
 def flags() -> Flags:
     """What a search may choose from in a call that is made now."""
-    policy = current()
     return (
-        None if policy is DEFAULT else policy,
+        in_force(),
         _cudnn_deterministic() or _all_deterministic(),
         _precision("cuda", "conv") == "tf32",
         _cudnn_enabled(),
@@ -40,8 +45,10 @@ def is_autocast(kind: str) -> bool:
     return kind != "meta" and torch.is_autocast_enabled(kind)
 
 
-def autocast(kind: str, *tensors: torch.Tensor | None) -> list[Any]:
-    """The tensors in autocast's type, as operators that it runs in fewer bits get them. float64 is not converted."""
+def autocast(kind: str, *tensors: torch.Tensor | None) -> Sequence[Any]:
+    """The tensors as operators get them that autocast runs in fewer bits, if it is on. float64 is not converted."""
+    if not is_autocast(kind):
+        return tensors
     dtype = torch.get_autocast_dtype(kind)
     return [each if each is None or each.dtype is torch.float64 else each.to(dtype) for each in tensors]
 

@@ -17,7 +17,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.nn import functional
 
 from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.dynamo_graph import channels_last_3d
+from gradkern.torch.compile_backend.dynamo_graph import fusion
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
 from gradkern.torch.compile_backend.inductor_graphs import layouts
@@ -30,7 +30,7 @@ BATCH = 16  # from which on a CPU's convolutions of float32 keep channels last i
 
 @pytest.fixture(autouse=True)
 def _on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels_last_3d, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
 
 
 class Level(nn.Module):
@@ -301,7 +301,7 @@ def test_by_default_volumes_whose_norms_inductor_computes_are_left(norm: Any, re
 
 
 def test_only_16_bits_on_a_gpu_are_turned_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels_last_3d, "_ON_EVERY_DEVICE", False)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", False)
     check(Twice(torch.relu), torch.randn(2, 2, 5, 6, 7), Traced())
     assert reasons() == ["it is not on a GPU"]
 
@@ -332,7 +332,7 @@ def test_16_bits_are_as_near_to_float64_as_eager_though_the_mean_is_large() -> N
 def test_on_a_gpu_inductors_steps_are_as_near_to_float64_as_eagers(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels_last_3d, "_ON_EVERY_DEVICE", False)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", False)
     torch.manual_seed(0)
     model = UNet(instance, nn.Identity()).cuda()
     x = torch.randn(2, 1, 32, 48, 64, device="cuda")

@@ -19,8 +19,8 @@ from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph import add_norm as add_norm_operators
 from gradkern.torch.compile_backend.dynamo_graph import batch_norm as batch_norm_operators
 from gradkern.torch.compile_backend.dynamo_graph import cross_entropy as cross_entropy_operators
-from gradkern.torch.compile_backend.dynamo_graph import depthwise_conv
 from gradkern.torch.compile_backend.dynamo_graph import depthwise_conv as conv_operators
+from gradkern.torch.compile_backend.dynamo_graph import fusion
 from gradkern.torch.compile_backend.dynamo_graph import group_norm as group_norm_operators
 from gradkern.torch.compile_backend.dynamo_graph import linear_gelu as bias_gelu_operators
 from gradkern.torch.compile_backend.gates import gates_of
@@ -193,7 +193,7 @@ def test_depthwise_convolutions_are_one_operator_each(monkeypatch: pytest.Monkey
     assert check(Depthwise(), images(3, 4, 7, 6))[1] == {"it is not on a GPU": 4}
     torch.compiler.reset()
     gradkern.torch.forget()
-    monkeypatch.setattr(depthwise_conv, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
     found, left = check(Depthwise(), images(3, 4, 7, 6), images(3, 4, 7, 6) + 1)
     assert found == {"depthwise conv": 3}
     assert left == {"its padding is no number": 1}
@@ -218,7 +218,7 @@ class Grouped(nn.Module):
 def test_convolutions_along_one_axis_in_groups_are_one_operator_each(
     monkeypatch: pytest.MonkeyPatch, autocast: bool
 ) -> None:
-    monkeypatch.setattr(depthwise_conv, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
     model, x = Grouped(), images(3, 8, 17)
     exact = steps(double := copy.deepcopy(model).double(), double, x.double())
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -245,7 +245,7 @@ def test_convolutions_in_groups_on_a_gpu_are_as_near_to_float64_as_eagers() -> N
 
 
 def test_depthwise_convolutions_under_autocast_have_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depthwise_conv, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
     model, x = Depthwise(), images(3, 4, 7, 6).contiguous(memory_format=torch.channels_last)
     exact = steps(double := copy.deepcopy(model).double(), double, x.double())
     with torch.autocast("cpu", torch.bfloat16):
@@ -440,7 +440,7 @@ def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.
             setattr(called, name, getattr(own, name))
         return called
 
-    for table in (bias_gelu_operators._GELU, bias_gelu_operators._GELU_GRAD):
+    for table in (bias_gelu_operators._GELU, bias_gelu_operators.GELU_GRAD):
         monkeypatch.setitem(table, "none", watched(table["none"]))
     model: Any = Mixed()
     model.to(memory_format=torch.channels_last)

@@ -15,7 +15,7 @@ from torch._dynamo.backends.debugging import aot_eager
 from torch.nn import functional
 
 import gradkern.torch
-from gradkern.torch.compile_backend.dynamo_graph import windows
+from gradkern.torch.compile_backend.dynamo_graph import fusion, windows
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
 
@@ -26,7 +26,7 @@ devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=p
 
 @pytest.fixture(autouse=True)
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
 
 
 def rewritten(graph_module: Any, inputs: Any) -> Any:

@@ -13,7 +13,7 @@ from helpers.tolerance import NORM
 from torch.nn import functional
 
 import gradkern.torch
-from gradkern.torch.compile_backend.dynamo_graph import embedding as stage
+from gradkern.torch.compile_backend.dynamo_graph import fusion
 
 pytestmark = [pytest.mark.torch, pytest.mark.thorough]
 
@@ -113,7 +113,7 @@ def test_the_backend_computes_gradients_and_leaves_forward_passes_to_inductor(
 ) -> None:
     from torch._inductor.utils import run_and_get_code
 
-    monkeypatch.setattr(stage, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
     net, indices = model(padding_idx), torch.randint(0, 50, (8, 32))
     expected = gradient(net, net, indices)
     compiled = torch.compile(net, backend="gradkern", fullgraph=True, options={"gradkern": True})
@@ -126,7 +126,7 @@ def test_the_backend_computes_gradients_and_leaves_forward_passes_to_inductor(
 
 @pytest.mark.parametrize(("option", "value"), [("scale_grad_by_freq", True), ("max_norm", 0.0)])
 def test_the_backend_says_what_it_leaves(option: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
     net, indices = model(), torch.randint(0, 50, (8, 32))
     setattr(net[0], option, value)
     expected = gradient(net, net, indices)

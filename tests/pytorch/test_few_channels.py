@@ -12,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor.decomposition import select_decomp_table
 
+from gradkern.torch.compile_backend.dynamo_graph import fusion
 from gradkern.torch.compile_backend.dynamo_graph.depthwise_conv import CONV_WEIGHT_GRADIENT
 from gradkern.torch.compile_backend.gates import gates_of
 from gradkern.torch.compile_backend.inductor_graphs import few_channels
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled
 
 @pytest.fixture(autouse=True)
 def _on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(few_channels, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
 
 
 class Backend:

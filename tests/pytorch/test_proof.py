@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.dynamo_graph import channels_last_3d
+from gradkern.torch.compile_backend.dynamo_graph import fusion
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
 
@@ -446,6 +446,6 @@ VOLUMES: dict[str, tuple[Callable[[Net, Tensor], Any], int]] = {
 
 @pytest.mark.parametrize("case", VOLUMES)
 def test_no_write_goes_into_a_copy_in_another_order(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels_last_3d, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
     run, taken = VOLUMES[case]
     assert check(lambda net, x: run(net, net.first(x)), VOLUME)[LAST_3D] == taken

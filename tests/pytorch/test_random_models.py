@@ -15,7 +15,7 @@ from torch._dynamo.backends.debugging import aot_eager
 
 import gradkern.torch
 from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.dynamo_graph import depthwise_conv
+from gradkern.torch.compile_backend.dynamo_graph import fusion
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
 
@@ -137,7 +137,7 @@ def seeds(request: pytest.FixtureRequest, few: int, many: int) -> range:
 def test_rewritten_models_compute_what_eager_does(
     request: pytest.FixtureRequest, kind: type[Drawn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(depthwise_conv, "_ON_EVERY_DEVICE", True)
+    monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
     drawn = seeds(request, 6, 1000)
     found = of_seeds(drawn, kind, compiled(rewritten))
     assert found.pop("models") >= 0.8 * len(drawn)

@@ -14,9 +14,8 @@ Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
     the order in memory between 3-D convolutions of 16 bits                          channels_last_3d.py
     instance norm there, and an activation behind it; elsewhere on request           instance_norm.py
     cross entropy of labels, and a conversion of its logits to float32               cross_entropy.py
-    embeddings, for the gradients of their weights, then the same in every run       embedding.py
-    pools and upsampling, for their gradients, then the same in every run            windows.py
-    the counters of batches of all batch norms, in one kernel                        counters.py
+    pools, upsampling and embeddings, for their gradients, the same in every run     windows.py
+    the counters of batches of all batch norms, in one kernel                        batch_norm.py
 The norms, GELU and convolutions become operators (defined there, by operators.py) that are differentiable and call
 gradkern both ways, so that no pattern need be found in a backward pass.
 

@@ -20,7 +20,7 @@ from gradkern.dispatch.plan_cache import Slot, plan_cache
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recogniser import Recogniser
 from gradkern.policy import DEFAULT, current
-from gradkern.torch.compile_backend.operators import answer, definition
+from gradkern.torch.compile_backend.operators import DEFINITIONS, answer
 from gradkern.torch.direct import OpCall, is_eager
 from gradkern.torch.native.sites import NativeSite, Places
 
@@ -42,7 +42,7 @@ class CallSite:
 
     def __init__(self, name: str, arguments: tuple[Any, ...], layouts: Layouts | None = None) -> None:
         self._operator: Any = getattr(torch.ops.gradkern, name).default
-        self._ask, self._arguments, self._layouts = definition(name).ask, arguments, layouts or ()
+        self._ask, self._arguments, self._layouts = DEFINITIONS[name].ask, arguments, layouts or ()
         self._known: Recogniser[Guard, _Known] = Recogniser(1, _MOST, lives=lambda known: known.lives)
         self._native = NativeSite(self._answer)
 

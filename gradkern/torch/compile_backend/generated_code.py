@@ -51,7 +51,7 @@ def write_call_sites() -> None:
             for each in node.outputs:
                 each.skip_size_stride_alignment_checks = True  # the call site looks where a call is new to it
 
-    for name in operators.names():
+    for name in operators.DEFINITIONS:
         CUSTOM_EXTERN_KERNEL_CODEGEN[f"torch.ops.gradkern.{name}.default"] = CustomCodegen(python=write)
 
 

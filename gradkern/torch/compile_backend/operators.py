@@ -11,7 +11,7 @@ pass are found by their names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,17 +20,16 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.direct import OpCall
-from gradkern.torch.operators import registered
+from gradkern.torch.operators import registered, type_name
 
 __all__ = [
+    "DEFINITIONS",
     "Size",
     "answer",
     "define",
-    "definition",
     "differentiable",
     "gradient",
     "leave_gradients",
-    "names",
     "unregistered",
 ]
 
@@ -64,7 +63,7 @@ class Definition(NamedTuple):
 
 
 _library = torch.library.Library("gradkern", "FRAGMENT")
-_definitions: dict[str, Definition] = {}
+DEFINITIONS: dict[str, Definition] = {}
 """By the operators' names."""
 _twins: dict[Any, Any] = {}
 """Of operators that are differentiable, those that compute the same and are not."""
@@ -101,18 +100,8 @@ def define(
     torch.library.register_fake(
         f"gradkern::{name}", fake or (lambda *arguments: ask(*arguments).without_data()), lib=_library
     )
-    _definitions[name] = Definition(ask, results, fake, rows, tuple(parameters))
+    DEFINITIONS[name] = Definition(ask, results, fake, rows, tuple(parameters))
     return getattr(torch.ops.gradkern, name).default
-
-
-def definition(name: str) -> Definition:
-    """Of torch.ops.gradkern.NAME."""
-    return _definitions[name]
-
-
-def names() -> Iterable[str]:
-    """Of all that are defined."""
-    return _definitions
 
 
 def _name_of(operator: Any) -> str:
@@ -124,7 +113,7 @@ def differentiable(operator: Any, backward: Callable[..., Any], setup: Callable[
     torch.library.register_autograd(operator, backward, setup_context=setup, lib=_library)
     if twin is None:
         name = _name_of(operator)
-        ask, results, fake, rows, _ = _definitions[name]
+        ask, results, fake, rows, _ = DEFINITIONS[name]
         twin = define(f"{name}_forward", ask, results, fake, rows=rows)
     _twins[operator] = twin
 
@@ -136,6 +125,7 @@ def gradient(
     fake: Callable[..., Any] | None = None,
     *,
     computed: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    constant: str = "",
     twin: Any = None,
 ) -> Any:
     """Define torch.ops.gradkern.NAME_backward, and let the operator have it as its backward pass. Returns its overload.
@@ -143,10 +133,11 @@ def gradient(
     ask       takes the gradient of the operator's first result, the only one that has a gradient; arguments and results
               of the operator by their names; and, where it has an argument `mask`, which gradients are wanted, last
     of        the operator's arguments whose gradients it returns
-    computed  further arguments of `ask`: functions of those of the operator
+    computed  further arguments of `ask`, or others than the operator's: functions of those of the operator
+    constant  an argument, a tensor or None, that changes nothing: its gradient is zero
     """
     name = _name_of(operator)
-    known = _definitions[name]
+    known = DEFINITIONS[name]
     backward = define(f"{name}_backward", ask, of, fake, rows=known.rows)
     _, *taken = signature(ask).parameters.values()
     masked = taken[-1].name == "mask"
@@ -160,6 +151,8 @@ def gradient(
         values = [computed[each.name](*inputs) if each.name in computed else every[places[each.name]] for each in taken]
         ctx.others = [None if is_tensor else each for each, is_tensor in zip(values, are_tensors, strict=True)]
         ctx.save_for_backward(*[each for each, is_tensor in zip(values, are_tensors, strict=True) if is_tensor])
+        unused = inputs[places[constant]] if constant else None
+        ctx.zeros = None if unused is None else (unused.shape, {"dtype": unused.dtype, "device": unused.device})
         ctx.mark_non_differentiable(*results[1:])
         ctx.set_materialize_grads(False)
 
@@ -172,6 +165,8 @@ def gradient(
         found = backward(grad, *values, mask) if masked else backward(grad, *values)
         for each, argument, wanted in zip((found,) if len(of) == 1 else found, of, mask, strict=True):
             made[places[argument]] = each if wanted else None
+        if ctx.zeros is not None and ctx.needs_input_grad[places[constant]]:
+            made[places[constant]] = torch.zeros(ctx.zeros[0], **ctx.zeros[1])
         return tuple(made)
 
     differentiable(operator, differentiate, setup, twin)
@@ -191,5 +186,5 @@ def unregistered(name: str, device: torch.device, **types: torch.dtype) -> str:
     """Why the operator has no kernel for these types on that device, by the registry; "" where it has."""
     if registered(name, device.type, **types):
         return ""
-    kinds = [str(dtype).removeprefix("torch.") for dtype in types.values()]
+    kinds = map(type_name, types.values())
     return f"gradkern has no {name} for {', '.join(kinds)} on {device.type}"

@@ -9,6 +9,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
+from gradkern.torch.operators import type_name
 
 __all__ = [
     "norm_shape",
@@ -38,9 +39,8 @@ def require_floats(function: str, optional: Mapping[str, Any] | None = None, **t
     for argument, value in (tensors | given).items():
         require_tensor(function, argument, value)
         if value.dtype not in _FLOATS:
-            raise DTypeError(
-                f"{function}: {argument} has type {_name(value.dtype)}; expected float16, bfloat16, float32 or float64"
-            )
+            kind = type_name(value.dtype)
+            raise DTypeError(f"{function}: {argument} has type {kind}; expected float16, bfloat16, float32 or float64")
 
 
 def require_float_type(function: str, dtype: Any) -> None:
@@ -59,7 +59,7 @@ def require_type(function: str, argument: str, tensor: Any, dtype: torch.dtype) 
     """Raise DTypeError for another type than the input's."""
     if tensor.dtype != dtype:
         raise DTypeError(
-            f"{function}: {argument} has type {_name(tensor.dtype)}; expected {_name(dtype)}, as input has it"
+            f"{function}: {argument} has type {type_name(tensor.dtype)}; expected {type_name(dtype)}, as input has it"
         )
 
 
@@ -82,7 +82,3 @@ def norm_shape(function: str, x: Any, normalized_shape: Any, **parameters: Any) 
         if each is not None:
             require_shape(function, name, each, shape, "normalized_shape")
     return shape
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -18,18 +18,29 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, ShapeError
 from gradkern.torch.counter import count_call
-from gradkern.torch.direct import Direct, needs_pytorch
-from gradkern.torch.flags import autocast, is_autocast
+from gradkern.torch.direct import Attributes, Direct, needs_pytorch
+from gradkern.torch.flags import autocast
 from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.operators import registered
 
-__all__ = ["batch_norm", "conv1d", "conv2d", "conv3d", "is_depthwise", "require_channels", "require_values"]
+__all__ = [
+    "CONV",
+    "CONV_GRAD",
+    "batch_norm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_attributes",
+    "is_depthwise",
+    "require_channels",
+    "require_values",
+]
 
 Tensor = torch.Tensor
 Numbers = int | Sequence[int]
 _PYTORCHS: dict[int, Any] = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-_CONV = Direct("Conv", ("Y",), searched=True)
-_CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
+CONV = Direct("Conv", ("Y",), searched=True)
+CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
 _BATCH_NORM_GRAD = Direct("BatchNormalizationGrad", ("dX", "dScale", "dBias"), searched=True)
 
 
@@ -95,9 +106,7 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
     if not isinstance(x, Tensor) or x.dim() != spatial + 2 or isinstance(given[1], str):
         return _PYTORCHS[spatial](x, weight, bias, *sizes)
     of_axes = [_of_axes(spatial, *each) for each in zip(("stride", "padding", "dilation"), given, strict=True)]
-    kind = x.device.type
-    if is_autocast(kind):
-        x, weight, bias = autocast(kind, x, weight, bias)
+    x, weight, bias = autocast(x.device.type, x, weight, bias)
     if torch.compiler.is_compiling() or needs_pytorch(
         x, weight, bias
     ):  # a backend sees a convolution, and has operators of its own
@@ -133,8 +142,13 @@ def _call_of(spatial: int, stride: Any, padding: Any, dilation: Any, groups: int
     given = ("stride", stride), ("padding", padding), ("dilation", dilation)
     sizes = [_integers(spatial, *each) for each in given]
     strides, pads, dilations = (n * spatial if len(n) == 1 else n for n in sizes)
-    attributes = ("strides", strides), ("pads", (*pads, *pads)), ("dilations", dilations), ("group", groups)
-    return (strides, pads, dilations, False, (0,) * spatial, groups), attributes
+    return (strides, pads, dilations, False, (0,) * spatial, groups), conv_attributes(strides, pads, dilations, groups)
+
+
+def conv_attributes(stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Attributes:
+    """Of the registry's operators."""
+    sizes = ("strides", tuple(stride)), ("pads", (*padding, *padding)), ("dilations", tuple(dilation))
+    return *sizes, ("group", groups)
 
 
 def is_depthwise(weight: Tensor, groups: int) -> bool:
@@ -153,7 +167,7 @@ class _Conv(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.call = sizes, attributes = call
         if _own_forward(x, weight, sizes[-1]) and x.numel():
-            return _CONV((True,), (x, weight) if bias is None else (x, weight, bias), attributes)[0]
+            return CONV((True,), (x, weight) if bias is None else (x, weight, bias), attributes)[0]
         return torch.convolution(x, weight, bias, *sizes)
 
     @staticmethod
@@ -164,7 +178,7 @@ class _Conv(torch.autograd.Function):
             found = torch.ops.aten.convolution_backward(grad, x, weight, [weight.shape[0]], *sizes, list(needs))
             found = [each if need else None for each, need in zip(found, needs, strict=True)]
         else:
-            found = _CONV_GRAD(needs, (grad, x, weight), attributes)
+            found = CONV_GRAD(needs, (grad, x, weight), attributes)
         return *found, None
 
 

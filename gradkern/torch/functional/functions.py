@@ -18,7 +18,7 @@ from gradkern.errors import ArgumentError, AttributeValueError, ShapeError
 from gradkern.torch.constants import filled
 from gradkern.torch.counter import count_call
 from gradkern.torch.direct import Direct, is_eager, needs_pytorch
-from gradkern.torch.flags import autocast, is_autocast
+from gradkern.torch.flags import autocast
 from gradkern.torch.functional import second_derivatives
 from gradkern.torch.functional.arguments import (
     norm_shape,
@@ -30,12 +30,12 @@ from gradkern.torch.functional.arguments import (
 )
 from gradkern.torch.functional.residual_norms import added_norm, fits
 from gradkern.torch.functional.second_derivatives import differentiable
-from gradkern.torch.operators import registered
+from gradkern.torch.operators import registered, type_name, wide
 
-__all__ = ["invertible_layer_norm", "layer_norm", "linear_gelu", "rms_norm"]
+__all__ = ["GELU_GRAD", "invertible_layer_norm", "layer_norm", "linear_gelu", "rms_norm"]
 
 Tensor = torch.Tensor
-_GELU_GRAD = {
+GELU_GRAD = {
     "none": Direct("BiasGeluGrad_dX", ("dX", "dB")),
     "tanh": Direct("BiasFastGeluGrad_dX", ("dX", "dB")),
 }
@@ -70,7 +70,7 @@ def linear_gelu(
     >>> gradkern.torch.linear_gelu(x, weight, bias).shape
     torch.Size([8, 256])
     """
-    if approximate not in _GELU_GRAD:
+    if approximate not in GELU_GRAD:
         raise AttributeValueError(f'linear_gelu: approximate is {approximate!r}; expected "none" or "tanh"')
     require_floats("linear_gelu", {"bias": bias}, input=input, weight=weight)
     if needs_pytorch(input, weight, bias):
@@ -82,9 +82,7 @@ def linear_gelu(
         )
     bias = weight.new_zeros(weight.shape[0]) if bias is None else bias
     require_shape("linear_gelu", "bias", bias, (weight.shape[0],), "a value for each row of weight")
-    kind = input.device.type
-    if is_autocast(kind):
-        input, weight, bias = autocast(kind, input, weight, bias)  # noqa: A001
+    input, weight, bias = autocast(input.device.type, input, weight, bias)  # noqa: A001
     require_type("linear_gelu", "weight", weight, input.dtype)
     require_type("linear_gelu", "bias", bias, input.dtype)
     count_call("linear_gelu", input)
@@ -108,7 +106,7 @@ class _LinearGelu(torch.autograd.Function):
             dz = torch.ops.aten.gelu_backward(grad, z, approximate=ctx.approximate)
             dbias = _matrix(dz).sum(0) if needs[2] else None
         else:
-            dz, dbias = _GELU_GRAD[ctx.approximate]((True, needs[2]), (grad, z, filled(z, bias.shape, 0, bias.dtype)))
+            dz, dbias = GELU_GRAD[ctx.approximate]((True, needs[2]), (grad, z, filled(z, bias.shape, 0, bias.dtype)))
         dx = dz @ weight if needs[0] else None
         dweight = _matrix(dz).mT @ _matrix(x) if needs[1] else None
         return dx, dweight, dbias if needs[2] else None, None
@@ -210,10 +208,13 @@ def _norm(
 ) -> Any:
     """Layer norm, or RMSNorm, without a mean, of x or of x + residual; then the sum besides."""
     require_floats(function, {"weight": weight, "bias": bias, "residual": residual}, input=x)
-    _require_sum(function, residual, dtype)
+    if dtype is not None and residual is None:
+        raise ArgumentError(f"{function}: dtype is {dtype} without a residual; expected None, the type of the input")
+    if dtype is not None:
+        require_float_type(function, dtype)
     weight, bias = _beside(x, weight), _beside(x, bias)
     if eps is None and not centred:
-        eps = torch.finfo(_wide(x)).eps
+        eps = torch.finfo(wide(x)).eps
     if needs_pytorch(x, weight, bias, residual):
         total = x if residual is None else x + residual
         y = second_derivatives.norm(total, tuple(normalized_shape), weight, bias, eps, centred)
@@ -244,18 +245,6 @@ def _beside(x: Tensor, parameter: Tensor | None) -> Tensor | None:
     return parameter.to(x.dtype)
 
 
-def _require_sum(function: str, residual: Tensor | None, dtype: torch.dtype | None) -> None:
-    if dtype is not None and residual is None:
-        raise ArgumentError(f"{function}: dtype is {dtype} without a residual; expected None, the type of the input")
-    if dtype is not None:
-        require_float_type(function, dtype)
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    """Of the arithmetic."""
-    return torch.float64 if x.dtype is torch.float64 else torch.float32
-
-
 def _axis(x: Tensor, shape: tuple[int, ...]) -> Any:
     """The axis where normalization begins, for the operators of gradients."""
     return (("axis", x.dim() - len(shape)),)
@@ -274,7 +263,7 @@ def _forward(
         return _normalized(x, shape, weight, bias, eps)
     attributes: Any = (*_axis(x, shape), ("epsilon", eps))
     if x.dtype != weight.dtype:
-        attributes = (*attributes, ("Y_type", str(x.dtype).removeprefix("torch.")))
+        attributes = (*attributes, ("Y_type", type_name(x.dtype)))
     given, operator = (x, weight) if bias is None else (x, weight, bias), _NORMS[bias is not None]
     return operator((True,) * len(operator.outputs), given, attributes)
 
@@ -293,16 +282,16 @@ def _normalized(x: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float)
     """The output, mean and inverse standard deviation, both of float32 at least."""
     if x.dtype == weight.dtype and (x.is_cuda or x.dtype in (torch.float32, torch.float64)):
         return torch.native_layer_norm(x, shape, weight, bias, eps)
-    wide = _wide(x)
-    y, mean, inv_std = torch.native_layer_norm(x.to(wide), shape, weight.to(wide), bias.to(wide), eps)
+    dtype = wide(x)
+    y, mean, inv_std = torch.native_layer_norm(x.to(dtype), shape, weight.to(dtype), bias.to(dtype), eps)
     return y.to(x.dtype), mean, inv_std
 
 
 def _root_mean_squared(x: Tensor, shape: Any, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    wide = _wide(x)
+    dtype = wide(x)
     over = tuple(range(x.dim() - len(shape), x.dim()))
-    inv_rms = (x.to(wide).square().mean(over, keepdim=True) + eps).rsqrt()
-    return (x.to(wide) * inv_rms * weight.to(wide)).to(x.dtype), inv_rms
+    inv_rms = (x.to(dtype).square().mean(over, keepdim=True) + eps).rsqrt()
+    return (x.to(dtype) * inv_rms * weight.to(dtype)).to(x.dtype), inv_rms
 
 
 @overload

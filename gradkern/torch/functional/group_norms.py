@@ -84,17 +84,19 @@ def group_norm_act(
     samples, channels = input.shape[:2]
     if not isinstance(num_groups, int) or num_groups < 1 or channels % num_groups:
         raise ShapeError(f"group_norm_act: input has {channels} channels, which {num_groups!r} groups do not divide")
-    for name, each in (("weight", weight), ("bias", bias)):
+    of_channels, of_samples = (channels,), (samples, channels)
+    for name, each, shape, what in (
+        ("weight", weight, of_channels, "channel"),
+        ("bias", bias, of_channels, "channel"),
+        ("sample_scale", sample_scale, of_samples, "channel of each sample"),
+        ("sample_shift", sample_shift, of_samples, "channel of each sample"),
+    ):
         if each is not None:
             require_tensor("group_norm_act", name, each)
-            require_shape("group_norm_act", name, each, (channels,), "a number for each channel")
-    for name, each in (("sample_scale", sample_scale), ("sample_shift", sample_shift)):
-        if each is not None:
-            require_tensor("group_norm_act", name, each)
-            require_shape("group_norm_act", name, each, (samples, channels), "a number for each channel of each sample")
+            require_shape("group_norm_act", name, each, shape, f"a number for each {what}")
     tensors = input, weight, bias, sample_scale, sample_shift
     how = num_groups, eps, activation, activation_alpha
-    if not is_eager() or needs_pytorch(*tensors) or not _fits(*tensors, activation_alpha):
+    if not is_eager() or needs_pytorch(*tensors) or not _fits(*tensors, alpha=activation_alpha):
         return spelled_out(*tensors, *how).to(input.dtype)
     count_call("group_norm_act", input)
     return _GroupNormAct.apply(*tensors, how)  # pyright: ignore[reportReturnType]
@@ -121,20 +123,13 @@ def spelled_out(
     return ACTIVATIONS[activation](t, alpha)
 
 
-def _fits(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    sample_scale: Tensor | None,
-    sample_shift: Tensor | None,
-    alpha: float,
-) -> bool:
+def _fits(x: Tensor, weight: Tensor | None, bias: Tensor | None, *of_sample: Tensor | None, alpha: float) -> bool:
     """Whether the operators compute it: on this device, of these types, with this gradient."""
     if not is_alpha(alpha) or x.dim() > _MOST_RANK or not x.numel():
         return False
     if weight is None or bias is None or weight.dtype != bias.dtype:
         return False
-    if any(each is not None and each.dtype != x.dtype for each in (sample_scale, sample_shift)):
+    if any(each is not None and each.dtype != x.dtype for each in of_sample):
         return False
     return registered("GroupNormalization", x.device.type, T=x.dtype, M=weight.dtype)
 
@@ -178,17 +173,10 @@ def backward_pass(
 
 class _GroupNormAct(torch.autograd.Function):
     @staticmethod
-    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        sample_scale: Tensor | None,
-        sample_shift: Tensor | None,
-        how: tuple[Any, ...],
-    ) -> Tensor:
-        y, mean, inv_std = forward_pass(x, weight, bias, sample_scale, sample_shift, *how).outputs()
-        ctx.save_for_backward(x, weight, bias, sample_scale, sample_shift, mean, inv_std)
+    def forward(ctx: Any, *inputs: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        *tensors, how = inputs
+        y, *statistics = forward_pass(*tensors, *how).outputs()
+        ctx.save_for_backward(*tensors, *statistics)
         ctx.how = how
         return y
 

@@ -13,13 +13,13 @@ from torch.nn import _reduction, functional  # pyright: ignore[reportMissingImpo
 
 from gradkern.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from gradkern.torch.counter import count_call
-from gradkern.torch.direct import Attributes, Direct, needs_pytorch
+from gradkern.torch.direct import Attributes, Direct, OpCall, needs_pytorch
 from gradkern.torch.flags import autocast, is_autocast
 from gradkern.torch.functional.arguments import require_floats, require_shape, require_tensor, require_type
 from gradkern.torch.functional.second_derivatives import differentiable
-from gradkern.torch.operators import has_rows
+from gradkern.torch.operators import has_rows, type_name
 
-__all__ = ["cross_entropy", "linear_cross_entropy"]
+__all__ = ["cross_entropy", "linear_cross_entropy", "loss_attributes", "loss_pass"]
 
 Tensor = torch.Tensor
 _LOSS = Direct("CrossEntropy", ("loss", "dX"))
@@ -102,7 +102,7 @@ class _CrossEntropy(torch.autograd.Function):
         (ctx.in_place,) = rest
         ctx.save_for_backward(x, target, weight)
         ctx.attributes = attributes
-        return _LOSS((True, False), _operands(x, target, weight, None), attributes)[0]
+        return loss_pass(x, target, weight, None, attributes).outputs()[0]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -112,17 +112,18 @@ class _CrossEntropy(torch.autograd.Function):
             dx = differentiable(y, (x,), (True,), grad)[0]
         else:
             out = {"dX": x} if ctx.in_place else None
-            dx = _LOSS((False, True), _operands(x, target, weight, grad), ctx.attributes, out)[1]
+            (dx,) = loss_pass(x, target, weight, grad, ctx.attributes)._replace(out=out).outputs()
         return dx, None, None, None, None
 
 
-def _operands(x: Tensor, target: Tensor, weight: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Of the registry's operator, in its order."""
-    dense = target.is_floating_point()
+def loss_pass(x: Tensor, target: Tensor, weight: Tensor | None, grad: Tensor | None, attributes: Attributes) -> OpCall:
+    """The loss, or with a gradient of it that of x."""
+    dense, backward = target.is_floating_point(), grad is not None
     grad = None if grad is None else grad.contiguous()
     if dense and x.is_cuda and x.stride() != target.stride():
         target = torch.empty_like(x).copy_(target)
-    return x, None if dense else target, weight, target if dense else None, grad
+    tensors = x, None if dense else target, weight, target if dense else None, grad
+    return OpCall(_LOSS, (not backward, backward), tensors, attributes, results=(int(backward),))
 
 
 def _pytorchs(x: Tensor, target: Tensor, weight: Tensor | None, attributes: Attributes) -> Tensor:
@@ -200,10 +201,8 @@ def linear_cross_entropy(
         if each is not None:
             require_shape(name, argument, each, (linear_weight.shape[0],), "a value for each class")
     tensors = input, linear_weight, linear_bias, target, weight
-    kind = input.device.type
-    wide = is_autocast(kind)
-    if wide:
-        input, linear_weight, linear_bias = autocast(kind, input, linear_weight, linear_bias)  # noqa: A001
+    wide = is_autocast(input.device.type)
+    input, linear_weight, linear_bias = autocast(input.device.type, input, linear_weight, linear_bias)  # noqa: A001
     require_type(name, "linear_weight", linear_weight, input.dtype)
     if linear_bias is not None:
         require_type(name, "linear_bias", linear_bias, input.dtype)
@@ -264,14 +263,14 @@ def _attributes(
         if not isinstance(value, (int, float)) or not 0 <= value <= most or value == float("inf"):
             expected = "a number from 0 to 1" if most == 1 else "a finite number, 0 or more"
             raise AttributeValueError(f"{function}: {name} is {value!r}; expected {expected}")
-    return (
-        ("reduction", reduction),
-        ("ignore_index", int(ignore_index)),
-        ("label_smoothing", float(label_smoothing)),
-        ("z_loss", float(z_loss)),
-        ("softcap", float(softcap)),
-        ("empty", "nan"),
-    )
+    more = ("z_loss", float(z_loss)), ("softcap", float(softcap))
+    return *loss_attributes(reduction, int(ignore_index), float(label_smoothing)), *more
+
+
+def loss_attributes(reduction: str, ignore_index: int, label_smoothing: float) -> Attributes:
+    """Those that functional.cross_entropy has."""
+    smoothing = "label_smoothing", label_smoothing
+    return ("reduction", reduction), ("ignore_index", ignore_index), smoothing, ("empty", "nan")
 
 
 def _labels(function: str, target: Tensor) -> Tensor:
@@ -279,8 +278,7 @@ def _labels(function: str, target: Tensor) -> Tensor:
         return target.contiguous()
     if target.dtype in (torch.uint8, torch.int8, torch.int16):
         return target.long()
-    kind = str(target.dtype).removeprefix("torch.")
-    raise DTypeError(f"{function}: target has type {kind}; expected labels of an integer type")
+    raise DTypeError(f"{function}: target has type {type_name(target.dtype)}; expected labels of an integer type")
 
 
 def _beside(weight: Tensor, x: Tensor) -> Tensor:

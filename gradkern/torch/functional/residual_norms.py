@@ -10,20 +10,77 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.direct import Direct
+from gradkern.torch.direct import Attributes, Direct, OpCall
 from gradkern.torch.functional.second_derivatives import differentiable, norm
-from gradkern.torch.operators import registered
+from gradkern.torch.operators import registered, type_name
 
-__all__ = ["added_norm", "fits"]
+__all__ = [
+    "BRANCH",
+    "SUM",
+    "added_norm",
+    "fits",
+    "layer_norm_backward",
+    "layer_norm_pass",
+    "rms_norm_backward",
+    "rms_norm_pass",
+]
 
 Tensor = torch.Tensor
-_LAYER_NORM = Direct("SkipLayerNormalization", ("output", "mean", "inv_std_var", "input_skip_bias_sum"), searched=True)
-_RMS_NORM = Direct("SkipSimplifiedLayerNormalization", ("output", "inv_std_var", "input_skip_bias_sum"), searched=True)
-_GRADIENTS = "X_grad", "scale_grad", "bias_grad", "X_grad_sum", "branch_grad"
-_LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", _GRADIENTS, searched=True)
-_RMS_NORM_GRAD = Direct(
-    "SimplifiedLayerNormalizationGrad", tuple(each for each in _GRADIENTS if each != "bias_grad"), searched=True
-)
+_LAYER_NORM = Direct("SkipLayerNormalization", ("output", "mean", "inv_std_var", "input_skip_bias_sum"))
+_RMS_NORM = Direct("SkipSimplifiedLayerNormalization", ("output", "inv_std_var", "input_skip_bias_sum"))
+_GRADIENTS = ("X_grad_sum", "branch_grad")
+_LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad", *_GRADIENTS))
+_RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad", *_GRADIENTS))
+SUM, BRANCH = -2, -1
+"""Places among the results of a backward pass: the gradient summed over rows, and the first term's in its type."""
+
+
+def layer_norm_pass(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float, dtype: str) -> OpCall:
+    """The norm of the sum, of this type, and the sum; mean and 1 / standard deviation of each row."""
+    tensors = (x, residual, weight, bias)
+    return OpCall(_LAYER_NORM, (True,) * 4, tensors, _attributes(residual, eps, dtype), results=(0, 3, 1, 2))
+
+
+def layer_norm_backward(
+    grad: Tensor,
+    sum_grad: Tensor | None,
+    total: Tensor,
+    weight: Tensor,
+    mean: Tensor,
+    inv_std: Tensor,
+    branch: str,
+    mask: list[bool],
+) -> OpCall:
+    tensors = (grad, total, weight, mean, inv_std, _added(sum_grad, mask))
+    return OpCall(_LAYER_NORM_GRAD, tuple(mask), tensors, _branch_type(branch, mask))
+
+
+def rms_norm_pass(x: Tensor, residual: Tensor, weight: Tensor, eps: float, dtype: str) -> OpCall:
+    """The norm of the sum, of this type, and the sum; 1 / root mean square of each row."""
+    tensors = (x, residual, weight)
+    return OpCall(_RMS_NORM, (True,) * 3, tensors, _attributes(residual, eps, dtype), results=(0, 2, 1))
+
+
+def rms_norm_backward(
+    grad: Tensor, sum_grad: Tensor | None, total: Tensor, weight: Tensor, inv_rms: Tensor, branch: str, mask: list[bool]
+) -> OpCall:
+    tensors = (grad, total, weight, inv_rms, _added(sum_grad, mask))
+    return OpCall(_RMS_NORM_GRAD, tuple(mask), tensors, _branch_type(branch, mask))
+
+
+def _attributes(residual: Tensor, eps: float, dtype: str) -> Attributes:
+    """With the type of the output, where it is not that of the residual."""
+    own = dtype == type_name(residual.dtype)
+    return (("epsilon", eps),) if own else (("epsilon", eps), ("output_type", dtype))
+
+
+def _branch_type(branch: str, mask: list[bool]) -> Attributes:
+    return (("branch_grad_type", branch),) if mask[BRANCH] else ()
+
+
+def _added(sum_grad: Tensor | None, mask: list[bool]) -> Tensor | None:
+    """What is added to the gradient, where that is wanted."""
+    return sum_grad if mask[0] or mask[BRANCH] else None
 
 
 def fits(x: Tensor, residual: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
@@ -72,26 +129,19 @@ class _AddedNorm(torch.autograd.Function):
             rows = *branch.shape[: branch.dim() - len(shape)], columns
             data = branch.reshape(rows), stream.reshape(rows), weight.reshape(columns), bias
             data = *data[:3], None if bias is None else bias.reshape(columns)
-        attributes: tuple[tuple[str, Any], ...] = (("epsilon", eps),)
-        if dtype is not stream.dtype:
-            attributes = *attributes, ("output_type", _name(dtype))
-        if centred:
-            y, mean, inv_std, total = _LAYER_NORM((True,) * 4, data, attributes)
-        else:
-            mean = None
-            y, inv_std, total = _RMS_NORM((True,) * 3, data[:3], attributes)
+        name = type_name(dtype)
+        call = layer_norm_pass(*data, eps, name) if centred else rms_norm_pass(*data[:3], eps, name)
+        y, total, *statistics = call.outputs()
         if len(shape) != 1:
             y, total = y.view(branch.shape), total.view(branch.shape)
-        ctx.save_for_backward(total, weight, bias, mean, inv_std)
-        ctx.attributes = (("axis", branch.dim() - len(shape)),)
+        ctx.save_for_backward(total, weight, bias, *statistics)
+        ctx.axis = () if len(shape) == 1 else (("axis", branch.dim() - len(shape)),)
         ctx.branch = None if branch.dtype is stream.dtype else branch.dtype
-        if ctx.branch is not None:
-            ctx.attributes = *ctx.attributes, ("branch_grad_type", _name(branch.dtype))
         return y, total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, past: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        total, weight, bias, mean, inv_std = ctx.saved_tensors
+        total, weight, bias, *statistics = ctx.saved_tensors
         of_branch, of_stream, of_weight, of_bias, *_ = ctx.needs_input_grad
         of_sum, of_two = of_branch or of_stream, ctx.branch is not None
         branch = dweight = dbias = None
@@ -103,20 +153,13 @@ class _AddedNorm(torch.autograd.Function):
             dx, dweight, dbias = differentiable(y.to(grad.dtype), leaves, needs, grad)
             dx = dx if past is None or dx is None else dx + past
         else:
-            past = past if of_sum else None
-            of_x = (of_stream or not of_two) and of_sum
-            more = False, of_two and of_branch
-            if ctx.centred:
-                inputs = (grad, total, weight, mean, inv_std, past)
-                found = _LAYER_NORM_GRAD((of_x, of_weight, of_bias, *more), inputs, ctx.attributes)
-                dx, dweight, dbias, _, branch = found
-            else:
-                inputs = (grad, total, weight, inv_std, past)
-                dx, dweight, _, branch = _RMS_NORM_GRAD((of_x, of_weight, *more), inputs, ctx.attributes)
+            of_parameters = (of_weight, of_bias) if ctx.centred else (of_weight,)
+            mask = [(of_stream or not of_two) and of_sum, *of_parameters, False, of_two and of_branch]
+            backward: Any = layer_norm_backward if ctx.centred else rms_norm_backward
+            call = backward(grad, past, total, weight, *statistics, type_name(ctx.branch or total.dtype), mask)
+            call = call._replace(attributes=(*ctx.axis, *call.attributes)) if ctx.axis else call
+            dx, dweight, *of_shift, _, branch = call.outputs()
+            dbias = of_shift[0] if of_shift else None
         if of_branch and branch is None and dx is not None:
             branch = dx.to(ctx.branch) if of_two else dx
         return branch, dx if of_stream else None, dweight, dbias, None, None, None, None
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

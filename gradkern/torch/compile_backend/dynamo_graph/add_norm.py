@@ -23,77 +23,25 @@ from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
 from gradkern.torch.compile_backend.dynamo_graph.graph import called, memory_format, value
 from gradkern.torch.compile_backend.dynamo_graph.norms import Norm, is_cast, norms
 from gradkern.torch.compile_backend.operators import define, differentiable, unregistered
-from gradkern.torch.direct import Attributes, Direct, OpCall
-from gradkern.torch.operators import new_like
+from gradkern.torch.functional.residual_norms import (
+    BRANCH,
+    SUM,
+    layer_norm_backward,
+    layer_norm_pass,
+    rms_norm_backward,
+    rms_norm_pass,
+)
+from gradkern.torch.operators import new_like, type_name, wide
 
-__all__ = ["BACKWARDS", "BRANCH", "LAYER_NORM", "RMS_NORM", "SUM", "fuse", "type_name"]
+__all__ = ["BACKWARDS", "LAYER_NORM", "RMS_NORM", "fuse"]
 
 Tensor = torch.Tensor
 
-_SKIP_LAYER_NORM = Direct("SkipLayerNormalization", ("output", "mean", "inv_std_var", "input_skip_bias_sum"))
-_SKIP_RMS_NORM = Direct("SkipSimplifiedLayerNormalization", ("output", "inv_std_var", "input_skip_bias_sum"))
-_GRADIENTS = ("X_grad_sum", "branch_grad")
-_LAYER_NORM_GRAD = Direct("LayerNormalizationGrad", ("X_grad", "scale_grad", "bias_grad", *_GRADIENTS))
-_RMS_NORM_GRAD = Direct("SimplifiedLayerNormalizationGrad", ("X_grad", "scale_grad", *_GRADIENTS))
-SUM, BRANCH = -2, -1
-"""Places among the results of a backward pass: the gradient summed over rows, and the first term's in its type."""
-
-
-def type_name(dtype: torch.dtype) -> str:
-    """As the registry has it."""
-    return str(dtype).removeprefix("torch.")
-
-
-def _layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor | None, eps: float, dtype: str) -> OpCall:
-    tensors = (x, residual, weight, bias)
-    return OpCall(_SKIP_LAYER_NORM, (True,) * 4, tensors, _attributes(residual, eps, dtype), results=(0, 3, 1, 2))
-
-
-def _layer_norm_backward(
-    grad: Tensor,
-    sum_grad: Tensor | None,
-    total: Tensor,
-    weight: Tensor,
-    mean: Tensor,
-    inv_std: Tensor,
-    branch: str,
-    mask: list[bool],
-) -> OpCall:
-    tensors = (grad, total, weight, mean, inv_std, _added(sum_grad, mask))
-    return OpCall(_LAYER_NORM_GRAD, tuple(mask), tensors, _branch_type(branch, mask))
-
-
-def _rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float, dtype: str) -> OpCall:
-    tensors = (x, residual, weight)
-    return OpCall(_SKIP_RMS_NORM, (True,) * 3, tensors, _attributes(residual, eps, dtype), results=(0, 2, 1))
-
-
-def _rms_norm_backward(
-    grad: Tensor, sum_grad: Tensor | None, total: Tensor, weight: Tensor, inv_rms: Tensor, branch: str, mask: list[bool]
-) -> OpCall:
-    tensors = (grad, total, weight, inv_rms, _added(sum_grad, mask))
-    return OpCall(_RMS_NORM_GRAD, tuple(mask), tensors, _branch_type(branch, mask))
-
-
-def _attributes(residual: Tensor, eps: float, dtype: str) -> Attributes:
-    """With the type of the output, where it is not that of the residual."""
-    own = dtype == type_name(residual.dtype)
-    return (("epsilon", eps),) if own else (("epsilon", eps), ("output_type", dtype))
-
-
-def _branch_type(branch: str, mask: list[bool]) -> Attributes:
-    return (("branch_grad_type", branch),) if mask[BRANCH] else ()
-
-
-def _added(sum_grad: Tensor | None, mask: list[bool]) -> Tensor | None:
-    """What is added to the gradient, where that is wanted."""
-    return sum_grad if mask[0] or mask[BRANCH] else None
-
-
-LAYER_NORM = define("add_layer_norm", _layer_norm, ("y", "total", "mean", "inv_std"), rows=True)
-RMS_NORM = define("add_rms_norm", _rms_norm, ("y", "total", "inv_rms"), rows=True)
-_LAYER_NORM_BACKWARD = define("add_layer_norm_backward", _layer_norm_backward, _LAYER_NORM_GRAD.outputs, rows=True)
-_RMS_NORM_BACKWARD = define("add_rms_norm_backward", _rms_norm_backward, _RMS_NORM_GRAD.outputs, rows=True)
+LAYER_NORM = define("add_layer_norm", layer_norm_pass, ("y", "total", "mean", "inv_std"), rows=True)
+RMS_NORM = define("add_rms_norm", rms_norm_pass, ("y", "total", "inv_rms"), rows=True)
+_GRADIENTS = "dx", "dweight", "dbias", "dx_sum", "dbranch"
+_LAYER_NORM_BACKWARD = define("add_layer_norm_backward", layer_norm_backward, _GRADIENTS, rows=True)
+_RMS_NORM_BACKWARD = define("add_rms_norm_backward", rms_norm_backward, _GRADIENTS[1:], rows=True)
 BACKWARDS = (_LAYER_NORM_BACKWARD, _RMS_NORM_BACKWARD)
 """Their last argument is the mask of wanted results. The first of those is the gradient of the sum; SUM and BRANCH."""
 
@@ -244,12 +192,8 @@ def _place(norm: Norm, nodes: tuple[fx.Node, ...]) -> fx.Node:
 
 
 def _ones(graph: fx.Graph, x: torch.Tensor, bias: torch.Tensor | None) -> fx.Node:
-    dtype = _wide(x) if bias is None else bias.dtype
+    dtype = wide(x) if bias is None else bias.dtype
     return graph.call_function(torch.full, ((x.shape[-1],), 1.0), {"dtype": dtype, "device": x.device})
-
-
-def _wide(x: torch.Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _doubt(norm: Norm) -> str:
@@ -275,7 +219,7 @@ def _reason(norm: Norm, terms: tuple[fx.Node, fx.Node] | None, dtype: torch.dtyp
     if bias is not None and weight is not None and bias.dtype != weight.dtype:
         return "weight and bias are of two types"
     types = {each.dtype for each in (weight, bias) if each is not None}
-    branch, kind = terms[0].meta["example_value"].dtype, (types or {_wide(total)}).pop()
+    branch, kind = terms[0].meta["example_value"].dtype, (types or {wide(total)}).pop()
     every = {"T": total.dtype, "S": branch, "G": dtype, "V": kind}
     names = ("SkipLayerNormalization", "LayerNormalizationGrad")
     return next(filter(None, [unregistered(name, total.device, **every) for name in names]), "")

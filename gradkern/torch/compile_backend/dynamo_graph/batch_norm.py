@@ -1,9 +1,12 @@
-"""Stage 1: F.batch_norm in training, with the addition and the activation behind it, as one operator."""
+"""Stage 1: F.batch_norm in training, with the addition and the activation behind it, as one operator. And the counters
+of batches that batch norms keep.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -28,7 +31,7 @@ from gradkern.torch.direct import OpCall
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, backward_pass, forward_pass, is_alpha
 from gradkern.torch.operators import new_like
 
-__all__ = ["BACKWARD", "FORWARD", "IN_PLACE", "activation_of", "fuse"]
+__all__ = ["BACKWARD", "FORWARD", "IN_PLACE", "Chain", "activation_of", "count", "fuse"]
 
 Tensor = torch.Tensor
 
@@ -77,21 +80,31 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
 differentiable(FORWARD, _differentiate, _setup)
 
 
-class _Chain(NamedTuple):
-    """nodes from the batch norm on, each the only user of the one before; alpha: leaky_relu's or elu's; view: a
-    reshape of what is contiguous, between the norm and the others
+class Chain(NamedTuple):
+    """A norm with what stands behind it.
+
+    fusion  as gates.GATES has it
+    nodes   from the norm on, each the only user of the one before
+    others  what else these take: a residual; a scale and a shift
+    alpha   leaky_relu's or elu's
+    view    a reshape of what is contiguous, between the norm and the others
     """
 
+    fusion: str
     nodes: tuple[fx.Node, ...]
-    residual: fx.Node | None
-    activation: str
+    others: tuple[fx.Node, ...] = ()
+    activation: str = "none"
     alpha: float = 0.0
     view: fx.Node | None = None
 
-    @property
-    def fusion(self) -> str:
-        parts = ["batch_norm", "add" if self.residual is not None else "", self.activation.replace("none", "")]
-        return " + ".join(filter(None, parts))
+    def activated(self) -> Iterator[Chain]:
+        """The chain with the activation behind it, if that is one which the operators have."""
+        after = only_user(self.nodes[-1])
+        found = activation_of(after)
+        if after is not None and found is not None:
+            name, alpha = found
+            nodes = (*self.nodes, after)
+            yield self._replace(fusion=f"{self.fusion} + {name}", nodes=nodes, activation=name, alpha=alpha)
 
 
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
@@ -137,22 +150,16 @@ def _reason(node: fx.Node, call: dict[str, Any]) -> str:
     return unregistered("BatchNormalization", x.device, T=x.dtype, T1=weight.dtype, T2=mean.dtype)
 
 
-def _chains(node: fx.Node, proof: Proof) -> list[_Chain]:
+def _chains(node: fx.Node, proof: Proof) -> list[Chain]:
     """What may be one operator, the longest first."""
-    found = [_Chain((node,), None, "none")]
     view = _view(node)
-    norm = (node,) if view is None else (node, view)
-    after = only_user(norm[-1])
-    activation = activation_of(after)
-    if after is not None and activation is not None:
-        found.append(_Chain((*norm, after), None, *activation, view=view))
-    residual = _residual(norm[-1], after, proof)
+    norm = Chain("batch_norm", (node,) if view is None else (node, view), view=view)
+    found = [Chain("batch_norm", (node,)), *norm.activated()]
+    after = only_user(norm.nodes[-1])
+    residual = _residual(norm.nodes[-1], after, proof)
     if after is not None and residual is not None and (view is None or _is_contiguous(residual)):
-        found.append(_Chain((*norm, after), residual, "none", view=view))
-        last = only_user(after)
-        activation = activation_of(last)
-        if last is not None and activation is not None and activation[0] in DERIVATIVE_FROM_SIGN:
-            found.append(_Chain((*norm, after, last), residual, *activation, view=view))
+        added = norm._replace(fusion="batch_norm + add", nodes=(*norm.nodes, after), others=(residual,))
+        found += [added, *[each for each in added.activated() if each.activation in DERIVATIVE_FROM_SIGN]]
     return found[::-1]
 
 
@@ -202,14 +209,14 @@ def _residual(node: fx.Node, addition: fx.Node | None, proof: Proof) -> fx.Node 
     return other if alike and isinstance(other, fx.Node) else None
 
 
-def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
+def _site(chain: Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
     """The chain as one operator in the place of its last call."""
     last, statistics = chain.nodes[-1], [call[name] for name in ("running_mean", "running_var")]
-    reads = [call["input"], call["weight"], call["bias"], chain.residual, *statistics]
+    reads = [call["input"], call["weight"], call["bias"], *chain.others, *statistics]
 
     def make(graph: fx.Graph) -> Sequence[fx.Node]:
         weights = [call[name] for name in ("weight", "bias", "running_mean", "running_var")]
-        residual = chain.residual
+        (residual,) = chain.others or (None,)
         if residual is not None and chain.view is not None:
             residual = graph.call_method("view_as", (residual, call["input"]))
         more = (residual, call["momentum"], call["eps"], chain.activation, chain.alpha)
@@ -231,5 +238,30 @@ def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
         results={last: new_like(x if chain.view is None else last.meta["example_value"])},
         reads=reads,
         writes=statistics,
-        saves=reads[:2] if chain.activation == "none" else [*reads[:2], reads[2] if chain.residual is None else last],
+        saves=reads[:2] if chain.activation == "none" else [*reads[:2], last if chain.others else reads[2]],
     )
+
+
+def count(graph: fx.Graph, fusion: Fusion) -> None:
+    """Count on the counters of batches, all in one kernel and not in one each."""
+    found: dict[Any, list[fx.Node]] = defaultdict(list)
+    for node in graph.find_nodes(op="call_method", target="add_"):
+        counter = value(node.args[0])
+        if counter is not None and _counts(node, counter):
+            found[counter.device].append(node)
+    foreach_add: Any = torch._foreach_add_  # pyright: ignore[reportPrivateImportUsage]
+    for alike in found.values():
+        counted = [each.args[0] for each in alike]
+        if len(alike) > 1 and not fusion.proof.against(alike, alike[-1], counted, counted):
+            with graph.inserting_before(alike[-1]):
+                graph.call_function(foreach_add, (counted, 1))
+            for each in alike:
+                graph.erase_node(each)
+
+
+def _counts(node: fx.Node, counter: torch.Tensor) -> bool:
+    """Whether it adds one to an input of the graph, a single number, that nothing else uses."""
+    source: Any = node.args[0]
+    plain = node.args[1:] == (1,) and not node.kwargs and not node.users
+    alone = source.op == "placeholder" and list(source.users) == [node]
+    return plain and alone and counter.dim() == 0 and counter.dtype is torch.int64

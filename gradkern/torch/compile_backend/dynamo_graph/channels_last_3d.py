@@ -17,7 +17,7 @@ from torch._C._nn import pad  # pyright: ignore[reportMissingImports]  functiona
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph import group_norm, instance_norm
-from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, off_gpu, unwanted
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
 from gradkern.torch.compile_backend.dynamo_graph.proof import memory, name_of
 
@@ -65,16 +65,9 @@ def _reason(conv: fx.Node) -> str:
     x, y = value(call["input"]), value(conv)
     if x is None or y is None:
         return "an argument is no tensor of the graph"
-    if y.device.type != "cuda" and not _ON_EVERY_DEVICE:
-        return "it is not on a GPU"
-    if y.dim() != 5:
-        return "it is not of a batch"
-    if y.dtype not in (torch.float16, torch.bfloat16) and not _ON_EVERY_DEVICE:
-        return "it is not of 16 bits"
-    return "" if y.requires_grad else "no gradient of it is wanted"
-
-
-_ON_EVERY_DEVICE = False  # for tests
+    reason = off_gpu(y) or ("it is not of a batch" if y.dim() != 5 else "")
+    wide = y.device.type == "cuda" and y.dtype not in (torch.float16, torch.bfloat16)
+    return reason or ("it is not of 16 bits" if wide else unwanted(y))
 
 
 def _keeps(node: fx.Node) -> bool:

@@ -17,38 +17,23 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, called, calls, only_user, value
 from gradkern.torch.compile_backend.operators import define, gradient, unregistered
-from gradkern.torch.direct import Attributes, Direct, OpCall
+from gradkern.torch.direct import OpCall
+from gradkern.torch.functional.losses import loss_attributes, loss_pass
 from gradkern.torch.operators import has_rows, new_like
 
 __all__ = ["BACKWARD", "CROSS_ENTROPY", "fuse"]
 
 Tensor = torch.Tensor
 
-_LOSS = Direct("CrossEntropy", ("loss", "dX"))
-
-
-def _attributes(reduction: str, ignore_index: int, label_smoothing: float) -> Attributes:
-    return (
-        ("reduction", reduction),
-        ("ignore_index", ignore_index),
-        ("label_smoothing", label_smoothing),
-        ("empty", "nan"),
-    )
-
-
-def _operands(x: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Tensor | None, ...]:
-    return x, target.contiguous(), None if weight is None else weight.contiguous()
-
 
 def _forward(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int, label_smoothing: float
 ) -> OpCall:
-    attributes = _attributes(reduction, ignore_index, label_smoothing)
-    return OpCall(_LOSS, (True, False), _operands(x, target, weight), attributes, results=(0,))
+    return _backward(None, x, target, weight, reduction, ignore_index, label_smoothing)
 
 
 def _backward(
-    grad: Tensor,
+    grad: Tensor | None,
     x: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -56,9 +41,9 @@ def _backward(
     ignore_index: int,
     label_smoothing: float,
 ) -> OpCall:
-    tensors = *_operands(x, target, weight), None, grad.contiguous()
-    attributes = _attributes(reduction, ignore_index, label_smoothing)
-    return OpCall(_LOSS, (False, True), tensors, attributes, results=(1,))
+    """The gradient, or without a gradient of it the loss."""
+    attributes = loss_attributes(reduction, ignore_index, label_smoothing)
+    return loss_pass(x, target.contiguous(), None if weight is None else weight.contiguous(), grad, attributes)
 
 
 CROSS_ENTROPY = define("cross_entropy", _forward, ("loss",), rows=True)

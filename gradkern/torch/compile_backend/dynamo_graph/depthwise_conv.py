@@ -15,29 +15,21 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site, off_gpu, unwanted
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
 from gradkern.torch.compile_backend.operators import define, gradient, unregistered
-from gradkern.torch.direct import Attributes, Direct, OpCall
-from gradkern.torch.functional.convolutions import is_depthwise
+from gradkern.torch.direct import OpCall
+from gradkern.torch.functional.convolutions import CONV, CONV_GRAD, conv_attributes, is_depthwise
 
 __all__ = ["CONV_WEIGHT_GRADIENT", "DEPTHWISE_CONV", "fuse", "of_each_axis"]
 
 Tensor = torch.Tensor
-
-_CONV = Direct("Conv", ("Y",), searched=True)
-_CONV_GRAD = Direct("ConvGrad", ("dX", "dW", "dB"), searched=True)
 
 
 def of_each_axis(sizes: Any, spatial: int) -> list[Any]:
     """One for each axis; PyTorch takes one for all."""
     given = list(sizes) if isinstance(sizes, list | tuple) else [sizes]
     return given * spatial if len(given) == 1 else given
-
-
-def _attributes(groups: int, stride: list[int], padding: list[int], dilation: list[int]) -> Attributes:
-    pads = (*padding, *padding)
-    return ("strides", tuple(stride)), ("pads", pads), ("dilations", tuple(dilation)), ("group", groups)
 
 
 def _groups(x: Tensor, weight: Tensor) -> int:
@@ -47,7 +39,7 @@ def _groups(x: Tensor, weight: Tensor) -> int:
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: list[int], padding: list[int], dilation: list[int]
 ) -> OpCall:
-    return OpCall(_CONV, (True,), (x, weight, bias), _attributes(_groups(x, weight), stride, padding, dilation))
+    return OpCall(CONV, (True,), (x, weight, bias), conv_attributes(stride, padding, dilation, _groups(x, weight)))
 
 
 def _backward(
@@ -59,15 +51,15 @@ def _backward(
     dilation: list[int],
     mask: list[bool],
 ) -> OpCall:
-    attributes = _attributes(_groups(x, weight), stride, padding, dilation)
-    return OpCall(_CONV_GRAD, tuple(mask), (grad, x, weight), attributes)
+    attributes = conv_attributes(stride, padding, dilation, _groups(x, weight))
+    return OpCall(CONV_GRAD, tuple(mask), (grad, x, weight), attributes)
 
 
 def _of_weight(
     grad: Tensor, x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int
 ) -> OpCall:
-    attributes = _attributes(groups, stride, padding, dilation)
-    return OpCall(_CONV_GRAD, (False, True, False), (grad, x, weight), attributes, results=(1,))
+    attributes = conv_attributes(stride, padding, dilation, groups)
+    return OpCall(CONV_GRAD, (False, True, False), (grad, x, weight), attributes, results=(1,))
 
 
 DEPTHWISE_CONV = define("depthwise_conv", _forward, ("y",))
@@ -116,19 +108,11 @@ def _reason(y: torch.Tensor | None, x: torch.Tensor | None, weight: torch.Tensor
     """Why gradkern does not compute the convolution; "" if it does."""
     if x is None or y is None:
         return "an argument is no tensor of the graph"
-    if x.device.type != "cuda" and not _ON_EVERY_DEVICE:
-        return "it is not on a GPU"
-    if x.dim() != weight.dim():
-        return "it is not of a batch"
-    if not y.requires_grad:
-        return "no gradient of it is wanted"
+    reason = off_gpu(x) or ("it is not of a batch" if x.dim() != weight.dim() else unwanted(y))
     numbers = [each for name in ("stride", "padding", "dilation") for each in of_each_axis(call[name], 1)]
-    if not all(type(each) is int for each in numbers):
+    if not reason and not all(type(each) is int for each in numbers):
         return "its padding is no number"
-    return unregistered("Conv", y.device, T=y.dtype)
-
-
-_ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's are faster
+    return reason or unregistered("Conv", y.device, T=y.dtype)
 
 
 def _cast(graph: fx.Graph, node: Any, dtype: torch.dtype) -> Any:

@@ -14,7 +14,7 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import replace, value, wh
 from gradkern.torch.compile_backend.dynamo_graph.proof import Proof
 from gradkern.torch.compile_backend.gates import Gates
 
-__all__ = ["Fusion", "Site"]
+__all__ = ["Fusion", "Site", "off_gpu", "unwanted"]
 
 _SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
 
@@ -104,6 +104,19 @@ class Fusion:
     def unmatched(self, name: str, node: fx.Node, reason: str) -> None:
         """Report a norm that is part of nothing that could be fused."""
         findings.add(findings.Finding(name, where(node), _text(value(node)), reason, matched=False))
+
+
+_ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's kernels are as fast, or faster
+
+
+def off_gpu(x: torch.Tensor) -> str:
+    """Why what pays on GPUs alone is left to Inductor; "" where it is on one."""
+    return "" if x.device.type == "cuda" or _ON_EVERY_DEVICE else "it is not on a GPU"
+
+
+def unwanted(*tensors: torch.Tensor) -> str:
+    """Why what gives these is left to Inductor, if one of them needs no gradient; else ""."""
+    return "" if all(each.requires_grad for each in tensors) else "no gradient of it is wanted"
 
 
 def _text(x: torch.Tensor | None) -> str:

@@ -75,13 +75,9 @@ def arguments(node: fx.Node, *names: str, **defaults: Any) -> dict[str, Any]:
 
 def same_kind(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
     """Whether both exist and have one shape, type and device."""
-    return (
-        one is not None
-        and other is not None
-        and one.shape == other.shape
-        and one.dtype == other.dtype
-        and one.device == other.device
-    )
+    if one is None or other is None:
+        return False
+    return (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
 
 
 def memory_format(tensor: torch.Tensor) -> Any:

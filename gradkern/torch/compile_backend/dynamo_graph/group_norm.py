@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph.batch_norm import activation_of
+from gradkern.torch.compile_backend.dynamo_graph.batch_norm import Chain
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
 from gradkern.torch.compile_backend.dynamo_graph.graph import (
     arguments,
@@ -28,7 +28,7 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import (
 from gradkern.torch.compile_backend.dynamo_graph.instance_norm import CONVS
 from gradkern.torch.compile_backend.operators import define, gradient, unregistered
 from gradkern.torch.functional.group_norms import backward_pass, forward_pass
-from gradkern.torch.operators import new_like
+from gradkern.torch.operators import new_like, wide
 
 __all__ = ["GROUP_NORM", "fuse", "left"]
 
@@ -40,21 +40,6 @@ gradient(GROUP_NORM, backward_pass, ("x", "weight", "bias", "sample_scale", "sam
 
 _NAME = "group_norm"
 _MOST_RANK = 5
-
-
-class _Chain(NamedTuple):
-    """nodes from the norm on, each the only user of the one before; scale and shift: what else they take"""
-
-    nodes: tuple[fx.Node, ...]
-    scale: fx.Node | None = None
-    shift: fx.Node | None = None
-    activation: str = "none"
-    alpha: float = 0.0
-
-    @property
-    def fusion(self) -> str:
-        behind = "scale and shift" if self.scale is not None else ""
-        return " + ".join(filter(None, (_NAME, behind, self.activation.replace("none", ""))))
 
 
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
@@ -89,23 +74,20 @@ def _reason(node: fx.Node, call: dict[str, Any]) -> str:
     if not 2 <= x.dim() <= _MOST_RANK or memory_format(x) is None:
         return "its input is neither contiguous nor channels last"
     parameters = [value(call[name]) for name in ("weight", "bias")]
-    types = {each.dtype for each in parameters if each is not None} or {torch.promote_types(x.dtype, torch.float32)}
+    types = {each.dtype for each in parameters if each is not None} or {wide(x)}
     if (parameters[0] is None) != (parameters[1] is None) or len(types) > 1:
         return "its types differ"
     return unregistered("GroupNormalization", x.device, T=x.dtype, M=types.pop())
 
 
-def _chains(node: fx.Node) -> Iterator[_Chain]:
+def _chains(node: fx.Node) -> Iterator[Chain]:
     """What may be one operator, the shortest first."""
-    for chain in filter(None, (_Chain((node,)), _scaled(node))):
+    for chain in filter(None, (Chain(_NAME, (node,)), _scaled(node))):
         yield chain
-        after = only_user(chain.nodes[-1])
-        activation = activation_of(after)
-        if after is not None and activation is not None:
-            yield chain._replace(nodes=(*chain.nodes, after), activation=activation[0], alpha=activation[1])
+        yield from chain.activated()
 
 
-def _scaled(node: fx.Node) -> _Chain | None:
+def _scaled(node: fx.Node) -> Chain | None:
     """The norm's output times 1 + s, plus t; s and t have a number for each channel of each sample."""
     product = only_user(node)
     total = None if product is None else only_user(product)
@@ -122,7 +104,7 @@ def _scaled(node: fx.Node) -> _Chain | None:
     found = [value(each) for each in (scales[0], shift)]
     if any(each is None or tuple(each.shape) != shape for each in found):
         return None
-    return _Chain((node, product, total), scales[0], shift)
+    return Chain(f"{_NAME} + scale and shift", (node, product, total), (scales[0], shift))
 
 
 def _other(node: fx.Node, one: fx.Node) -> fx.Node | None:
@@ -131,9 +113,9 @@ def _other(node: fx.Node, one: fx.Node) -> fx.Node | None:
     return others[0] if len(node.args) == 2 and not node.kwargs and isinstance(others[0], fx.Node) else None
 
 
-def _site(chain: _Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
+def _site(chain: Chain, call: dict[str, Any], x: torch.Tensor) -> Site:
     """The chain as one operator in the place of its last call."""
-    last, of_sample = chain.nodes[-1], [chain.scale, chain.shift]
+    last, of_sample = chain.nodes[-1], chain.others or (None, None)
     tensors = [call[name] for name in ("input", "weight", "bias")]
     y = value(last)
     rounded = _is_rounded_by_convolutions(last, x)

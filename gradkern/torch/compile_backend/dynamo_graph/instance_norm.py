@@ -22,9 +22,9 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.torch.compile_backend.dynamo_graph.batch_norm import activation_of
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, replace, value
-from gradkern.torch.compile_backend.operators import define, differentiable, unregistered
+from gradkern.torch.compile_backend.operators import define, gradient, unregistered
 from gradkern.torch.direct import Direct, given
-from gradkern.torch.operators import new_like
+from gradkern.torch.operators import new_like, wide
 
 __all__ = ["BACKWARD", "CONVS", "INSTANCE_NORM", "fuse", "left"]
 
@@ -48,8 +48,7 @@ def _forward(
 
 
 def _fake_forward(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    wide = torch.promote_types(x.dtype, torch.float32)
-    mean, inv_std = (x.new_empty(x.shape[:2], dtype=wide) for _ in range(2))
+    mean, inv_std = (x.new_empty(x.shape[:2], dtype=wide(x)) for _ in range(2))
     return new_like(x), mean, inv_std
 
 
@@ -84,32 +83,14 @@ def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor, *more: Any) -> tuple
 
 
 INSTANCE_NORM = define("instance_norm_act", _forward, ("y", "mean", "inv_std"), _fake_forward, rows=True)
-BACKWARD = define("instance_norm_act_backward", _backward, _BATCH_NORM_GRAD.outputs, _fake_backward, rows=True)
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, weight, bias, shift, _, activation, alpha = inputs
-    _, *statistics = output
-    ctx.activation, ctx.alpha = activation, alpha
-    ctx.shift = None if shift is None else (shift.shape, {"dtype": shift.dtype, "device": shift.device})
-    # the activation's mask is computed again from x
-    ctx.save_for_backward(x, weight, None if activation == "none" else bias, *statistics)
-    ctx.mark_non_differentiable(*statistics)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    if grad is None:
-        return (None,) * len(ctx.needs_input_grad)
-    mask = list(ctx.needs_input_grad[:3])
-    found = BACKWARD(grad, *ctx.saved_tensors, ctx.activation, ctx.alpha, mask)
-    gradients = [each if wanted else None for each, wanted in zip(found, mask, strict=True)]
-    shape, kind = ctx.shift or ((), {})
-    of_shift = torch.zeros(shape, **kind) if ctx.needs_input_grad[3] else None
-    return *gradients, of_shift, None, None, None
-
-
-differentiable(INSTANCE_NORM, _differentiate, _setup)
+BACKWARD = gradient(
+    INSTANCE_NORM,
+    _backward,
+    ("x", "weight", "bias"),
+    _fake_backward,
+    computed={"bias": lambda x, weight, bias, *more: None if more[-2] == "none" else bias},  # x says where it was cut
+    constant="shift",
+)
 
 
 _NAME = "instance_norm"
@@ -199,18 +180,14 @@ def _reason(x: torch.Tensor | None, y: torch.Tensor | None, call: dict[str, Any]
     if not y.requires_grad:
         return "no gradient of it is wanted"
     given = [value(call[name]) for name in _FILLS if call[name] is not None]
-    types = {each.dtype for each in given if each is not None} or {_wide(x)}
+    types = {each.dtype for each in given if each is not None} or {wide(x)}
     if y.dtype != x.dtype or len(types) > 1:
         return "its types differ"
     return unregistered("BatchNormalization", x.device, T=x.dtype, T1=types.pop())
 
 
-def _wide(x: torch.Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
-
-
 def _parameter(graph: fx.Graph, given: Any, x: torch.Tensor, fill: float) -> Any:
-    return given or graph.call_function(torch.full, ((x.shape[1],), fill), {"dtype": _wide(x), "device": x.device})
+    return given or graph.call_function(torch.full, ((x.shape[1],), fill), {"dtype": wide(x), "device": x.device})
 
 
 def _as_group_norm(graph: fx.Graph, node: fx.Node, x: torch.Tensor, call: dict[str, Any]) -> None:

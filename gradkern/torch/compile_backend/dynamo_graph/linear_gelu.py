@@ -21,6 +21,7 @@ from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, value
 from gradkern.torch.compile_backend.operators import define, gradient, unregistered
 from gradkern.torch.direct import Direct, OpCall
+from gradkern.torch.functional.functions import GELU_GRAD
 from gradkern.torch.operators import new_like
 
 __all__ = ["BACKWARD", "BIAS_GELU", "Gelu", "fuse", "gelus"]
@@ -28,10 +29,6 @@ __all__ = ["BACKWARD", "BIAS_GELU", "Gelu", "fuse", "gelus"]
 Tensor = torch.Tensor
 
 _GELU = {"none": Direct("BiasGelu", ("C",)), "tanh": Direct("BiasFastGelu", ("C",))}
-_GELU_GRAD = {
-    "none": Direct("BiasGeluGrad_dX", ("dX", "dB")),
-    "tanh": Direct("BiasFastGeluGrad_dX", ("dX", "dB")),
-}
 
 
 def _forward(x: Tensor, bias: Tensor, approximate: str) -> OpCall:
@@ -39,7 +36,7 @@ def _forward(x: Tensor, bias: Tensor, approximate: str) -> OpCall:
 
 
 def _backward(grad: Tensor, x: Tensor, bias: Tensor, approximate: str, mask: list[bool]) -> OpCall:
-    return OpCall(_GELU_GRAD[approximate], tuple(mask), (grad, x, bias))
+    return OpCall(GELU_GRAD[approximate], tuple(mask), (grad, x, bias))
 
 
 BIAS_GELU = define("bias_gelu", _forward, ("y",), rows=True)

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true  # pyrig
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, only_user, value
+from gradkern.torch.operators import wide
 
 __all__ = ["Norm", "is_cast", "norms", "others"]
 
@@ -94,7 +95,9 @@ def _of_function(node: fx.Node, kind: str) -> Norm:
     while _is_widening(x) and only_user(x) is nodes[-1]:
         nodes.append(x)
         x = x.args[0]
-    eps = torch.finfo(_wide(x)).eps if call["eps"] is None else call["eps"]
+    tensor = value(x)
+    of_arithmetic = torch.float32 if tensor is None else wide(tensor)
+    eps = torch.finfo(of_arithmetic).eps if call["eps"] is None else call["eps"]
     reason = "" if len(call["normalized_shape"]) == 1 else "it normalizes over several axes"
     return Norm(kind, tuple(nodes[::-1]), x, eps, call["weight"], call.get("bias"), reason)
 
@@ -168,13 +171,9 @@ def _kind(node: Any) -> str:
         return ""
     if node.op == "call_function":
         return _CALLED.get(node.target, "")
-    return _NAMES.get(str(node.target).strip("_"), "") if _writes_nothing(node) else ""
-
-
-def _writes_nothing(node: fx.Node) -> bool:
-    """Whether a method is none that is in place, such as mul_ and __imul__."""
     name = str(node.target)
-    return node.op == "call_method" and (name.startswith("__") or not name.endswith("_"))
+    writes = name.endswith("_") and not name.startswith("__")  # such as mul_, and not __mul__
+    return _NAMES.get(name.strip("_"), "") if node.op == "call_method" and not writes else ""
 
 
 def is_cast(node: Any) -> bool:
@@ -263,15 +262,9 @@ def _alone(nodes: set[fx.Node], end: fx.Node) -> tuple[fx.Node, ...]:
     return tuple(sorted(kept))
 
 
-def _wide(x: Any) -> torch.dtype:
-    """Of the operators' arithmetic."""
-    found = value(x)
-    return torch.promote_types(found.dtype, torch.float32) if found is not None else torch.float32
-
-
 def _too_wide(node: fx.Node, x: torch.Tensor) -> bool:
-    found, wide = value(node), torch.promote_types(x.dtype, torch.float32)
-    return found is None or torch.promote_types(found.dtype, wide) is not wide
+    found = value(node)
+    return found is None or torch.promote_types(found.dtype, wide(x)) is not wide(x)
 
 
 def _extended(norm: Norm) -> Norm:

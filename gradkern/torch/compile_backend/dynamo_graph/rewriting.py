@@ -14,10 +14,8 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     batch_norm,
     causal_attention,
     channels_last_3d,
-    counters,
     cross_entropy,
     depthwise_conv,
-    embedding,
     group_norm,
     instance_norm,
     linear_gelu,
@@ -39,9 +37,8 @@ _PASSES = (
     depthwise_conv.fuse,
     causal_attention.fuse,
     cross_entropy.fuse,
-    embedding.fuse,
     windows.fuse,
-    counters.fuse,
+    batch_norm.count,
 )
 """In this order. A pass finds what may be one operator, and Fusion.take proves, replaces and reports it."""
 

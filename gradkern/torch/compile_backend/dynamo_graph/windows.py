@@ -1,8 +1,10 @@
-"""Stage 1: pools and upsampling, for their gradients. Inductor would add with atomics, or call PyTorch's slow kernels.
+"""Stage 1: pools, upsampling and embeddings, for their gradients. Inductor would add with atomics, in another order
+each run, or call PyTorch's slow kernels.
 
 A call is run without data, to see what aten's backward operator would be given. The translations that `enable` has say
 what that is in the registry's words. Max pools have an operator of their own, with indices of a byte each; all others
-stay PyTorch's, under an operator for the sake of its gradient, as embeddings do.
+stay PyTorch's, under an operator for the sake of its gradient, as embeddings do: Inductor fuses them with what reads
+them.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from torch.utils._pytree import tree_leaves  # pyright: ignore[reportMissingImpo
 
 from gradkern.torch.aten import TRANSLATIONS
 from gradkern.torch.aten.request import AtenRequest
-from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site, off_gpu, unwanted
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
 from gradkern.torch.compile_backend.operators import Size, define, gradient, unregistered
 from gradkern.torch.direct import Attributes, Direct, OpCall
 from gradkern.torch.operators import new_like
 
-__all__ = ["MAX_POOL", "MAX_POOL_BACKWARD", "fuse", "leave_forward_passes", "with_gradient"]
+__all__ = ["MAX_POOL", "MAX_POOL_BACKWARD", "fuse", "leave_forward_passes"]
 
 Tensor = torch.Tensor
 
@@ -57,10 +59,6 @@ def _copy(output: Tensor, x: Tensor, indices: Tensor | None, operator: str, attr
     return new_like(output).copy_(output)
 
 
-def _fake_copy(output: Tensor, *_: Any) -> Tensor:
-    return new_like(output)
-
-
 def _backward(grad: Tensor, indices: Tensor | None, size: list[Size], operator: str, attributes: str) -> OpCall:
     tensors = (grad,) if indices is None else (grad, indices)
     of_size = "input_size", tuple(size[2:])
@@ -71,7 +69,7 @@ def _backward(grad: Tensor, indices: Tensor | None, size: list[Size], operator: 
 
 MAX_POOL = define("max_pool", _max_pool, ("y", "indices"))
 MAX_POOL_BACKWARD = gradient(MAX_POOL, _max_pool_backward, ("x",), computed={"size": lambda x, *_: list(x.shape)})
-WITH_GRADIENT = define("with_gradient", _copy, ("y",), _fake_copy)
+WITH_GRADIENT = define("with_gradient", _copy, ("y",), lambda output, *_: new_like(output))
 gradient(
     WITH_GRADIENT,
     _backward,
@@ -81,7 +79,7 @@ gradient(
 )
 
 
-def with_gradient(graph: fx.Graph, node: fx.Node, x: Any, indices: Any, operator: str, attributes: str) -> fx.Node:
+def _with_gradient(graph: fx.Graph, node: fx.Node, x: Any, indices: Any, operator: str, attributes: str) -> fx.Node:
     """The call again, of a constant, with this operator for the gradient of x."""
     constant = graph.call_method("detach", (x,))
     made = graph.node_copy(node, lambda each: constant if each is x else each)
@@ -111,6 +109,8 @@ _MOST_OF_A_BYTE = 256
 
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be; what cannot be is reported."""
+    for node in calls(graph, functional.embedding):
+        fusion.take(_embedding(node))
     for node in calls(graph, *_FUNCTIONS):
         fusion.take(_site(node, _FUNCTIONS[node.target]))
 
@@ -135,7 +135,7 @@ def _site(node: fx.Node, name: str) -> Site:
     def make(graph: fx.Graph) -> Sequence[fx.Node]:
         if with_indices:
             return [graph.call_function(operator.getitem, (graph.call_function(MAX_POOL, (of_x, attributes)), 0))]
-        return [with_gradient(graph, node, of_x, None, request.op, attributes)]
+        return [_with_gradient(graph, node, of_x, None, request.op, attributes)]
 
     of_nearest = given.get("mode") == "nearest" and x.is_contiguous()
     result = y if reason or not with_indices else MAX_POOL(x, attributes)[0]
@@ -156,17 +156,10 @@ def _reason(x: torch.Tensor | None, y: torch.Tensor | None, size: Any) -> str:
     """Why gradkern does not compute the gradient; "" if it may."""
     if x is None or y is None:
         return "its indices are wanted" if y is None else "its input is no tensor of the graph"
-    if x.device.type != "cuda" and not _ON_EVERY_DEVICE:
-        return "it is not on a GPU"
-    if not y.requires_grad:
-        return "no gradient of it is wanted"
-    if x.dtype != y.dtype:
-        return "its types differ"
+    if off_gpu(x) or unwanted(y) or x.dtype != y.dtype:
+        return off_gpu(x) or unwanted(y) or "its types differ"
     is_open = size is not None and not all(isinstance(each, int) for each in (*x.shape[2:], *y.shape[2:]))
     return _OPEN if is_open else ""
-
-
-_ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's are as fast
 
 
 def _request(node: fx.Node, of_x: fx.Node, x: torch.Tensor) -> AtenRequest | None:
@@ -213,3 +206,22 @@ class _Backward(TorchDispatchMode):
         gradient: Any = self.requests[-1].inputs["dY"]
         size = self.requests[-1].attributes["input_size"]
         return gradient.new_empty((*gradient.shape[: -len(size)], *size))
+
+
+def _embedding(node: fx.Node) -> Site:
+    names = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False, "sparse": False}
+    call = arguments(node, "input", "weight", **names)
+    indices, weight, y = value(call["input"]), value(call["weight"]), value(node)
+    if indices is None or weight is None or y is None:
+        return Site("embedding", node, y, reason="an argument is no tensor of the graph")
+    reason = off_gpu(weight) or unwanted(weight, y)
+    reason = reason or unregistered("GatherGrad", weight.device, T=weight.dtype, I=indices.dtype)
+    if not reason and (call["max_norm"] is not None or call["scale_grad_by_freq"] or call["sparse"]):
+        reason = "max_norm, scale_grad_by_freq and sparse are PyTorch's"
+    place = call["padding_idx"]
+    padding = () if place is None else (("padding_idx", place if place >= 0 else int(place + weight.shape[0])),)
+
+    def make(graph: fx.Graph) -> Sequence[fx.Node]:
+        return [_with_gradient(graph, node, call["weight"], call["input"], "GatherGrad", repr(padding))]
+
+    return Site("embedding", node, y, nodes=(node,), make=make, results={node: y}, reason=reason)

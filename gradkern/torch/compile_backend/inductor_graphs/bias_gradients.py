@@ -12,7 +12,8 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph.add_norm import BACKWARDS, BRANCH, SUM
+from gradkern.torch.compile_backend.dynamo_graph.add_norm import BACKWARDS
+from gradkern.torch.functional.residual_norms import BRANCH, SUM
 from gradkern.torch.operators import new_like
 
 __all__ = ["take"]

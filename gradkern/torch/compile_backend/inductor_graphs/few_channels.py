@@ -13,6 +13,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.depthwise_conv import CONV_WEIGHT_GRADIENT, of_each_axis
+from gradkern.torch.compile_backend.dynamo_graph.fusion import off_gpu
 from gradkern.torch.compile_backend.gates import Gates
 from gradkern.torch.operators import new_like
 
@@ -21,7 +22,6 @@ __all__ = ["take"]
 _NAME = "dW of few channels"
 _TYPES = (torch.float16, torch.bfloat16)
 _VECTOR = 8  # elements of 16 bits: gradkern's kernel takes fewer channels than that, and filters in such vectors
-_ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's is faster
 
 
 def take(graph: fx.Graph, gates: Gates) -> None:
@@ -43,7 +43,7 @@ def take(graph: fx.Graph, gates: Gates) -> None:
 
 def _fits(x: fx.Node, weight: fx.Node, sizes: Any, gates: Gates) -> bool:
     image, filters = x.meta["val"], weight.meta["val"]
-    if image.dim() != 4 or image.dtype not in _TYPES or not (image.device.type == "cuda" or _ON_EVERY_DEVICE):
+    if image.dim() != 4 or image.dtype not in _TYPES or off_gpu(image):
         return False
     channels, dilation = filters.shape[1], sizes[2]
     few = channels < _VECTOR and filters.shape[0] % _VECTOR == 0 and all(each == 1 for each in dilation)

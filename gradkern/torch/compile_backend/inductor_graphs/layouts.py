@@ -26,9 +26,10 @@ def agree(graph: fx.Graph) -> None:
     for target, (saved, others) in _PLACES.items():
         for node in graph.find_nodes(op="call_function", target=target):
             _agree(node, node.args[saved], others)
+    dense = torch.ops.aten.is_non_overlapping_and_dense.default
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default):
         gradient, x = (each.meta["val"] for each in node.args[:2])
-        if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d) and not _is_dense(gradient):
+        if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d) and not dense(gradient):
             order: Any = torch.channels_last_3d
             with graph.inserting_before(node):
                 made = graph.call_function(torch.ops.aten.clone.default, (node.args[0],), {"memory_format": order})
@@ -49,7 +50,3 @@ def _agree(node: fx.Node, saved: Any, others: Iterable[int]) -> None:
                 made = node.graph.call_function(inductor_prims.force_stride_order, (each, strides))
                 made.meta["val"] = each.meta["val"]
                 node.update_arg(place, made)
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    return torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
