@@ -16,11 +16,11 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.arrays.kind import dtype_of
 from gradkern.call import Tensor
 from gradkern.contract.attributes import dimension, per_dimension
-from gradkern.contract.axes import match, rank_of, shape_of
+from gradkern.contract.axes import match, rank_of
 from gradkern.contract.registry import operators
-from gradkern.contract.schema import Attribute, Input, Operator, Output, axis_of
+from gradkern.contract.schema import Attribute, Input, Operator, Output, axis_of, shape_of
 from gradkern.dispatch.run import run
-from gradkern.errors import DeviceError
+from gradkern.errors import DeviceError, GradkernError
 from gradkern.policy import DEFAULT, Policy
 from gradkern.strides import channels_last, dense_like
 from gradkern.system.importing import load
@@ -152,7 +152,10 @@ def _fake(name: str, operator: Operator) -> Callable[..., Any]:
             raise DeviceError(f"{name}: the arrays are on different devices: {text}")
         wanted = _wanted(operator, outputs)
         chosen, tensors = operator.chosen(attributes), {key: each for key, each in given.items() if each is not None}
-        axes = _axes(chosen, [each for each in chosen.outputs if each.name in wanted], tensors, attributes)
+        try:
+            axes = _axes(chosen, [each for each in chosen.outputs if each.name in wanted], tensors, attributes)
+        except GradkernError as error:
+            raise type(error)(f"{name}: {error}") from None
         every = [
             _empty(chosen, each, tensors, axes, attributes) if each.name in wanted else inputs[0].new_empty(0)
             for each in chosen.outputs
