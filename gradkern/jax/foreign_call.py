@@ -26,8 +26,6 @@ from gradkern.strides import c_strides
 
 jax: Any = import_module("jax")  # types are checked where it is not installed
 
-__all__ = ["foreign_call"]
-
 _TARGET = "gradkern"
 _DTYPES = {1: "bool", 4: "int32", 5: "int64", 6: "uint8", 8: "uint32"}
 _DTYPES |= {10: "float16", 11: "float32", 12: "float64", 16: "bfloat16"}

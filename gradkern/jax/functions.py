@@ -10,8 +10,6 @@ from typing import Any
 from gradkern.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from gradkern.jax.foreign_call import foreign_call
 
-__all__ = ["batch_norm", "bias_gelu", "layer_norm", "rms_norm"]
-
 jax: Any = import_module("jax")  # types are checked where it is not installed
 jnp: Any = import_module("jax.numpy")
 Array = Any

@@ -8,9 +8,6 @@ from typing import Any, cast
 import numpy as np
 from array_api_compat import array_namespace
 
-__all__ = ["dtype_name", "is_tensor", "namespace", "storage", "to_device", "to_host"]
-
-
 _NOT_NUMPYS = ("bfloat", "float8")  # types that ml_dtypes adds
 
 

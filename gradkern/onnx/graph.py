@@ -26,8 +26,6 @@ from gradkern.onnx.session import Session
 from gradkern.onnx.table import Entry
 from gradkern.onnx.training_ops import TRAINING
 
-__all__ = ["Graph", "Node", "load", "onnx_domain"]
-
 
 @dataclass
 class Node:

@@ -16,8 +16,6 @@ import numpy as np
 
 from gradkern.onnx.table import Entry, Table
 
-__all__ = ["ONNX"]
-
 _SAME = ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "IsNaN", "Log", "Neg", "Reciprocal", "Relu", "Round")
 _SAME += ("Sigmoid", "Sign", "Sin", "Sqrt", "Tan", "Tanh")
 """Those that PyTorch has by the same name, in small letters."""

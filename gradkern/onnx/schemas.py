@@ -17,8 +17,6 @@ from gradkern.onnx.arrays import namespace
 from gradkern.onnx.table import Entry
 from gradkern.onnx.training_ops import TRAINING
 
-__all__ = ["operators", "schemas"]
-
 _NAMES = {"float32": "float", "float64": "double"}
 _KINDS = {"int": "INT", "float": "FLOAT", "string": "STRING", "ints": "INTS", "floats": "FLOATS", "type": "INT"}
 

@@ -20,8 +20,6 @@ from gradkern.onnx.table import Entry
 if TYPE_CHECKING:
     from gradkern.onnx.graph import Graph, Node
 
-__all__ = ["Report", "Session"]
-
 Results = Sequence[Any]
 _SHOWN = 20
 _NUMBERS = (bool, int, float, list, tuple, np.generic)

@@ -17,8 +17,6 @@ from gradkern.dispatch.run import run
 from gradkern.errors import AttributeValueError, DataError, ShapeError
 from gradkern.onnx.table import Table
 
-__all__ = ["TRAINING"]
-
 TRAINING = Table()
 operator = TRAINING.operator
 

@@ -10,8 +10,6 @@ from gradkern.arrays.view import device_arrays
 from gradkern.system.bounded import make_room
 from gradkern.torch.direct import is_eager
 
-__all__ = ["filled"]
-
 _MOST = 256
 _known: dict[Any, torch.Tensor] = {}
 

@@ -7,8 +7,6 @@ from itertools import count
 
 import torch  # pyright: ignore[reportMissingImports]
 
-__all__ = ["Counter", "calls", "count_call", "forget_calls"]
-
 
 class Counter:
     """Counts calls of any thread, at the cost of one tick. others: functions that return further counts."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-__all__ = ["Derived", "derived"]
-
 
 class Derived:
     """The first base of such a class."""

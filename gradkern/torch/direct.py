@@ -21,8 +21,6 @@ from gradkern.dispatch.run import run, run_known
 from gradkern.torch.flags import flags, in_force, policy_of
 from gradkern.torch.operators import IN_FORCE, define, tensors_of
 
-__all__ = ["Attributes", "Direct", "OpCall", "Tensors", "given", "is_eager", "needs_pytorch"]
-
 Tensors = tuple[torch.Tensor | None, ...]
 Attributes = tuple[tuple[str, Any], ...]
 define()

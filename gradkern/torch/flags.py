@@ -11,8 +11,6 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.policy import DEFAULT, Policy, current
 
-__all__ = ["Flags", "autocast", "flags", "in_force", "is_autocast", "policy_of"]
-
 Flags = tuple[Policy | None, bool, bool, bool]
 """gradkern's policy in force (None: the usual one); whether PyTorch asks for the same bits every time, allows TF32 in
 convolutions, and allows cuDNN.

@@ -14,8 +14,6 @@ from gradkern.errors import ArgumentError, DeviceError, ProviderError
 from gradkern.torch.compile_backend.choice import in_cuda_graph
 from gradkern.torch.overrides import switch
 
-__all__ = ["Graphed", "graphed"]
-
 Tensor = torch.Tensor
 
 

@@ -26,8 +26,6 @@ from gradkern.strides import channels_last, dense_like
 from gradkern.system.importing import load
 from gradkern.torch.flags import flags, policy_of
 
-__all__ = ["IN_FORCE", "define", "has_rows", "new_like", "registered", "schema_of", "tensors_of", "type_name", "wide"]
-
 IN_FORCE = "in force"
 """In the place of Policy.search, for the whole policy."""
 

@@ -8,8 +8,6 @@ from torch import fx, nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.functional.arguments import require_tensor
 
-__all__ = ["Scriptable", "as_pytorchs", "class_but_for_gradkern", "traced"]
-
 
 def traced(module: nn.Module, *inputs: Any) -> Any:
     """The call of a module as one node of torch.fx's graph, as calls of torch.nn's modules are.

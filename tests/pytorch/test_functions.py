@@ -461,9 +461,7 @@ def test_every_operator_of_the_registry_is_one_of_pytorchs(name: str) -> None:
 
 def test_shapes_that_do_not_fit_are_refused_before_there_is_data() -> None:
     x, statistics = torch.empty(4, 8, device="meta"), torch.empty(4, 1, device="meta")
-    with pytest.raises(
-        ShapeError, match=r"LayerNormalizationGrad: input scale has shape \(7,\): axis 0 .* is 7; expected 8"
-    ):
+    with pytest.raises(gradkern.ShapeError, match=r"^LayerNormalizationGrad: input scale .*\(7,\): .* 7; expected 8"):
         torch.ops.gradkern.LayerNormalizationGrad(x, x, torch.empty(7, device="meta"), statistics, statistics)
 
 

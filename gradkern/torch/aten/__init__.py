@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from gradkern.torch.aten import activations, conv, embedding, norms, pooling, resize
 
-__all__ = ["TRANSLATIONS"]
-
 _FAMILIES = norms, conv, activations, embedding, pooling, resize
 TRANSLATIONS = tuple(each for family in _FAMILIES for each in family.TRANSLATIONS)
 """Every operator that can be taken over. Only backward kernels: never a composite, nor one of autograd's."""

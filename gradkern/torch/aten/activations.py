@@ -15,8 +15,6 @@ from gradkern.torch.aten.request import (
     two_tensors,
 )
 
-__all__ = ["TRANSLATIONS"]
-
 _GELUS = {"none": "BiasGeluGrad_dX", "tanh": "BiasFastGeluGrad_dX"}
 
 

@@ -9,8 +9,6 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.torch.aten.request import AtenRequest, Split, Translation, masked, of_each_axis, require_cudnn
 from gradkern.torch.flags import flags
 
-__all__ = ["TRANSLATIONS", "gainless_conv"]
-
 _GAINLESS = 100.0
 """Microseconds. With cudnn.benchmark on an H200, of 20 layers of known networks in 16 bits with channels last and one
 group that took PyTorch no more for both gradients, the winner of a search gained 9.5 at the most

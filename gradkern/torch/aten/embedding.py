@@ -6,8 +6,6 @@ from typing import Any
 
 from gradkern.torch.aten.request import AtenRequest, Declined, Translation, two_tensors
 
-__all__ = ["TRANSLATIONS"]
-
 
 def _embedding(grad: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> AtenRequest:
     """A negative padding_idx is none, as in PyTorch's kernels."""

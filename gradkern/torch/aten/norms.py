@@ -23,8 +23,6 @@ from gradkern.torch.aten.request import (
 )
 from gradkern.torch.flags import flags
 
-__all__ = ["TRANSLATIONS"]
-
 _MOST_RANK = 5
 
 

@@ -9,8 +9,6 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.aten.request import AtenRequest, Split, Translation, View, of_each_axis
 
-__all__ = ["TRANSLATIONS", "like"]
-
 
 def _split_max(grad: Any, x: Any, *rest: Any) -> Split:
     """Of x it is shape and memory order that decide."""

@@ -8,23 +8,6 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-__all__ = [
-    "AtenRequest",
-    "Constant",
-    "Declined",
-    "Derived",
-    "Finish",
-    "Split",
-    "Translation",
-    "View",
-    "in_order_of",
-    "masked",
-    "of_each_axis",
-    "require_cudnn",
-    "require_weight",
-    "two_tensors",
-]
-
 Finish = Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]
 """aten's results from those of the plan and the call's arguments."""
 Split = tuple[tuple[Any, ...], tuple[Any, ...]]

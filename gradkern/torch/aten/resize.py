@@ -10,8 +10,6 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.torch.aten.pooling import like
 from gradkern.torch.aten.request import AtenRequest, Split, Translation
 
-__all__ = ["TRANSLATIONS"]
-
 
 def _split(grad: Any, output_size: Any, input_size: Any, *rest: Any) -> Split:
     return (grad,), (tuple(output_size), tuple(input_size), *rest)

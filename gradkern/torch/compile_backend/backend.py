@@ -9,8 +9,6 @@ from typing import Any
 
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-__all__ = ["gradkern", "register"]
-
 
 def gradkern(
     graph_module: fx.GraphModule, inputs: Any, *, mode: str | None = None, options: Mapping[str, Any] | None = None

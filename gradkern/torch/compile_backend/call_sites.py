@@ -24,8 +24,6 @@ from gradkern.torch.compile_backend.operators import DEFINITIONS, answer
 from gradkern.torch.direct import OpCall, is_eager
 from gradkern.torch.native.sites import NativeSite, Places
 
-__all__ = ["CallSite"]
-
 Tensors = tuple[torch.Tensor, ...]
 Layouts = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 _count_modes = torch._C._len_torch_dispatch_stack

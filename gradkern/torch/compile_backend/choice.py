@@ -14,16 +14,6 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.system import locks
 
-__all__ = [
-    "Choice",
-    "StepTimes",
-    "compared",
-    "copied",
-    "has_open_sizes",
-    "in_cuda_graph",
-    "live",
-]
-
 _live: weakref.WeakSet[Choice] = weakref.WeakSet()
 _compiling = locks.reentrant_lock()
 

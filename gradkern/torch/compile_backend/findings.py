@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from gradkern.system import locks
 
-__all__ = ["Finding", "add", "clear", "findings", "note_graph", "of_graph", "shown", "unmatched", "used"]
-
 _MOST = 10_000
 
 

@@ -14,9 +14,6 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError, nearest
 
-__all__ = ["GATES", "Gates", "gates_of", "hint"]
-
-
 _BEHIND = ("", *[f" + {each}" for each in ("relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu")])
 _NORMS = ("batch_norm", "instance_norm", "group_norm", "group_norm + scale and shift")
 _NAMES = (

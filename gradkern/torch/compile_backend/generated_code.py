@@ -13,8 +13,6 @@ from typing import Any
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.torch.compile_backend import call_sites, operators
 
-__all__ = ["write_call_sites"]
-
 
 @cache
 def write_call_sites() -> None:

@@ -22,17 +22,6 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from gradkern.torch.direct import OpCall
 from gradkern.torch.operators import registered, type_name
 
-__all__ = [
-    "DEFINITIONS",
-    "Size",
-    "answer",
-    "define",
-    "differentiable",
-    "gradient",
-    "leave_gradients",
-    "unregistered",
-]
-
 Tensor = torch.Tensor
 Size = int | torch.SymInt
 _TYPES = {

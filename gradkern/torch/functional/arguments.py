@@ -11,16 +11,6 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.errors import ArgumentError, AttributeValueError, DTypeError, ShapeError
 from gradkern.torch.operators import type_name
 
-__all__ = [
-    "norm_shape",
-    "require_float_type",
-    "require_floats",
-    "require_least",
-    "require_shape",
-    "require_tensor",
-    "require_type",
-]
-
 _FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 
 

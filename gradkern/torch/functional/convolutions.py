@@ -23,19 +23,6 @@ from gradkern.torch.flags import autocast
 from gradkern.torch.functional.arguments import require_tensor
 from gradkern.torch.operators import registered
 
-__all__ = [
-    "CONV",
-    "CONV_GRAD",
-    "batch_norm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_attributes",
-    "is_depthwise",
-    "require_channels",
-    "require_values",
-]
-
 Tensor = torch.Tensor
 Numbers = int | Sequence[int]
 _PYTORCHS: dict[int, Any] = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}

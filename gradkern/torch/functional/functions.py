@@ -32,8 +32,6 @@ from gradkern.torch.functional.residual_norms import added_norm, fits
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered, type_name, wide
 
-__all__ = ["GELU_GRAD", "invertible_layer_norm", "layer_norm", "linear_gelu", "rms_norm"]
-
 Tensor = torch.Tensor
 GELU_GRAD = {
     "none": Direct("BiasGeluGrad_dX", ("dX", "dB")),

@@ -23,8 +23,6 @@ from gradkern.torch.functional.norm_activation import ACTIVATIONS, is_alpha, req
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
-__all__ = ["backward_pass", "forward_pass", "group_norm", "group_norm_act", "spelled_out"]
-
 Tensor = torch.Tensor
 _GROUP_NORM = Direct("GroupNormalization", ("Y", "mean", "inv_std"))
 _GROUP_NORM_GRAD = Direct("GroupNormGrad", ("dX", "dgamma", "dbeta", "sample_scale_grad", "sample_shift_grad"))

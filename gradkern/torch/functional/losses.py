@@ -19,8 +19,6 @@ from gradkern.torch.functional.arguments import require_floats, require_shape, r
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import has_rows, type_name
 
-__all__ = ["cross_entropy", "linear_cross_entropy", "loss_attributes", "loss_pass"]
-
 Tensor = torch.Tensor
 _LOSS = Direct("CrossEntropy", ("loss", "dX"))
 _LINEAR = Direct("LinearCrossEntropy", ("loss", "dX", "dW", "dB"))

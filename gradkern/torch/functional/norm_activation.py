@@ -26,8 +26,6 @@ from gradkern.torch.functional.convolutions import require_channels, require_val
 from gradkern.torch.functional.second_derivatives import differentiable
 from gradkern.torch.operators import registered
 
-__all__ = ["ACTIVATIONS", "backward_pass", "batch_norm_act", "forward_pass", "is_alpha", "require_activation"]
-
 Tensor = torch.Tensor
 _FORWARD = "BatchNormalization"
 _FORWARD_PASS = Direct(_FORWARD, ("Y", "running_mean", "running_var", "saved_mean", "saved_inv_std"), searched=True)

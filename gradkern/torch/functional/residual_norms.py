@@ -14,17 +14,6 @@ from gradkern.torch.direct import Attributes, Direct, OpCall
 from gradkern.torch.functional.second_derivatives import differentiable, norm
 from gradkern.torch.operators import registered, type_name
 
-__all__ = [
-    "BRANCH",
-    "SUM",
-    "added_norm",
-    "fits",
-    "layer_norm_backward",
-    "layer_norm_pass",
-    "rms_norm_backward",
-    "rms_norm_pass",
-]
-
 Tensor = torch.Tensor
 _LAYER_NORM = Direct("SkipLayerNormalization", ("output", "mean", "inv_std_var", "input_skip_bias_sum"))
 _RMS_NORM = Direct("SkipSimplifiedLayerNormalization", ("output", "inv_std_var", "input_skip_bias_sum"))

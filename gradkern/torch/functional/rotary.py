@@ -12,8 +12,6 @@ from gradkern.torch.direct import Direct, is_eager, needs_pytorch
 from gradkern.torch.functional.arguments import require_floats
 from gradkern.torch.operators import registered
 
-__all__ = ["rotary_embedding"]
-
 Tensor = torch.Tensor
 _FORWARD_PASS = Direct("RotaryEmbedding", ("Y",))
 _BACKWARD_PASS = Direct("RotaryEmbeddingGrad", ("dX",))

@@ -9,8 +9,6 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-__all__ = ["differentiable", "norm"]
-
 Tensor = torch.Tensor
 
 

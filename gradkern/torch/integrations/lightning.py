@@ -21,8 +21,6 @@ else:
 
 from gradkern.torch.integrations.loop import Loop
 
-__all__ = ["GradkernCallback"]
-
 
 class GradkernCallback(Callback):
     """Enables gradkern when training begins, tunes it for the second batch, and logs the report.

@@ -7,8 +7,6 @@ from typing import Any
 
 from gradkern.torch.overrides.switch import RecordedStep, enable, is_enabled, report
 
-__all__ = ["Loop"]
-
 _WARM_UP = 1
 """Steps before the one whose calls are planned: a first step has calls that no other has."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from gradkern.torch.overrides.options import AllOptions
 
-__all__ = ["GradkernCallback"]
-
 _LOGGER = logging.getLogger(__name__)
 
 

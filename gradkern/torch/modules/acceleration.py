@@ -22,8 +22,6 @@ from gradkern.torch.modules.layers import (
 )
 from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 
-__all__ = ["Acceleration", "accelerate"]
-
 _CONVOLUTIONS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
 _OURS = LayerNorm, RMSNorm, InvertibleLayerNorm
 Filter = Callable[[nn.Module, str], bool]

@@ -23,8 +23,6 @@ from gradkern.torch.functional.functions import linear_gelu
 from gradkern.torch.modules.layers import train_batch_norm
 from gradkern.torch.tracers import Scriptable, class_but_for_gradkern
 
-__all__ = ["PATCHED", "Joining", "Pair", "is_patched", "joining", "pairs"]
-
 Tensor = torch.Tensor
 PATCHED = "a forward of its own has been put into it"
 _NORMS = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d})

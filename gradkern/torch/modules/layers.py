@@ -18,23 +18,6 @@ from gradkern.torch.functional.norm_activation import ACTIVATIONS, batch_norm_ac
 from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
 from gradkern.torch.tracers import Scriptable, as_pytorchs, traced
 
-__all__ = [
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "CrossEntropyLoss",
-    "GroupNorm",
-    "InvertibleLayerNorm",
-    "LayerNorm",
-    "LinearGELU",
-    "RMSNorm",
-    "known_autocast",
-    "train_batch_norm",
-]
-
 Tensor = torch.Tensor
 Shape = int | list[int] | torch.Size
 

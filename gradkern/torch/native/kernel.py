@@ -23,8 +23,6 @@ from gradkern.torch.native import shim
 from gradkern.torch.native import words as w
 from gradkern.torch.native.recording import Steps, words_of
 
-__all__ = ["MOST", "NativeKernel", "Record", "unsupported"]
-
 MOST = 1024
 """Records of an operator."""
 _KINDS = {"Tensor": "tensor", "int": "word", "bool": "word", "float": "word", "List[int]": "list", "List[bool]": "list",

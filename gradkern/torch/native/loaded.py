@@ -18,8 +18,6 @@ from gradkern.cpu import cache as kernels
 from gradkern.system import cache_files, sources
 from gradkern.system.own_thread import in_own_thread
 
-__all__ = ["free_function"]
-
 _CODE = "gradkern.torch.native.machine_code"
 _numbers = count()
 _engines: list[Any] = []  # code is never unloaded: PyTorch may call it as long as the process lives

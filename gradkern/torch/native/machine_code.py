@@ -20,8 +20,6 @@ from numba import types
 from gradkern.cpu.compile import INLINE, emitted, instruction, ir, target
 from gradkern.torch.native import words as w
 
-__all__ = ["FUNCTIONS", "compiled"]
-
 FUNCTIONS = 128
 """Operators that one process can register: each has a function of its own that knows its block."""
 

@@ -14,8 +14,6 @@ from gradkern.call import Delegating, Plan, Repeatable, execution
 from gradkern.torch.native import words as w
 from gradkern.torch.native.shim import address_of, dtype_code, empty
 
-__all__ = ["Cudnn", "Empty", "Output", "Steps", "Unrepeatable", "of_cpu", "of_cuda", "unrepeatable"]
-
 
 class Unrepeatable(Exception):  # noqa: N818  not an error: Python answers such calls
     """Why machine code cannot repeat a plan."""

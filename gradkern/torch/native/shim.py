@@ -15,18 +15,6 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.policy import watch_blocks
 from gradkern.torch.native.words import POLICIES, SHIM
 
-__all__ = [
-    "Registration",
-    "address_of",
-    "addresses",
-    "dtype_code",
-    "empty",
-    "raiser",
-    "stash",
-    "unavailable",
-    "version",
-]
-
 _RAISE = "_ZN2at4_ops4neg_4callERNS_6TensorE"
 """at::Tensor& at::_ops::neg_::call(at::Tensor&): enters the dispatcher with no handler between, as C functions have."""
 _CONTEXT = "_ZN2at13globalContextEv"

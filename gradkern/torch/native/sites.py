@@ -19,8 +19,6 @@ from gradkern.torch.native import words as w
 from gradkern.torch.native.kernel import NativeKernel, Record
 from gradkern.torch.native.recording import Empty, Output, Steps, Unrepeatable, of_cuda
 
-__all__ = ["NativeSite", "Places", "allow"]
-
 _NAMESPACE = "gradkern_site"
 _MOST_ALIKE = 16
 _numbers = count()

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ARGUMENTS", "BY_PYTHON", "BY_PYTORCH", "BY_RECORDS", "SHIM", "hashed"]
-
 ARGUMENTS = {"tensor": 0, "tensor?": 1, "word": 2, "word?": 3, "list": 4, "list?": 5, "string": 6}
 """Kinds of arguments, by how PyTorch hands them over: odd numbers are those of optional ones."""
 

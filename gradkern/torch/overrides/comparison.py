@@ -19,8 +19,6 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.torch.overrides.kernel import Kernel
 from gradkern.torch.overrides.signatures import Signature
 
-__all__ = ["Comparison", "Cost", "Verdicts", "compare", "follow", "leave_short", "verdicts"]
-
 _CALLS, _ROUNDS = 8, 3
 _AHEAD = 4_000_000
 """Cycles that the device sleeps, so that the host has issued a round of calls before the first of them runs."""

@@ -18,8 +18,6 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.aten import TRANSLATIONS
 
-__all__ = ["leave_whole"]
-
 _removed: list[tuple[dict[Any, Any], Any, Any]] = []  # table, operator, decomposition
 _tags: list[tuple[str, str]] = []  # the user's, and with gradkern's
 

@@ -31,8 +31,6 @@ from gradkern.torch.overrides.runners import Run, by_python, runner, steps
 from gradkern.torch.overrides.signatures import Description, Signature, describe, random_args, recogniser
 from gradkern.torch.overrides.timing import synchronize
 
-__all__ = ["MOST", "Kernel"]
-
 MOST, _MOST_ALIKE = 4096, 16
 _TAKEN, _DECLINED = attrgetter("taken"), attrgetter("declined")
 _planning = locks.reentrant_lock()  # a search that times kernels must have the device to itself

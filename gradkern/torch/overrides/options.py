@@ -8,8 +8,6 @@ from typing import Any, Literal, TypedDict, get_args
 
 from gradkern.errors import ArgumentError, nearest
 
-__all__ = ["GROUPS", "AllOptions", "Decomposed", "Group", "Options", "OptionsByName", "Refusal", "When"]
-
 Group = Literal[
     "layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax", "embedding", "pooling", "resize"
 ]

@@ -15,8 +15,6 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.system import locks
 from gradkern.torch.native.kernel import NativeKernel
 
-__all__ = ["Override"]
-
 _lock = locks.reentrant_lock()  # registrations stack up: they are made and undone one at a time
 
 

@@ -6,8 +6,6 @@ from typing import Any, TypeVar
 
 import torch  # pyright: ignore[reportMissingImports]
 
-__all__ = ["is_first", "of_all", "of_first"]
-
 _T = TypeVar("_T")
 
 

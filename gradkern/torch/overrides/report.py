@@ -14,8 +14,6 @@ from gradkern.torch.overrides.kernel import MOST, Kernel
 from gradkern.torch.overrides.signatures import Signature
 from gradkern.torch.overrides.timing import mean
 
-__all__ = ["Report", "Row", "report_of"]
-
 
 @dataclass(frozen=True)
 class Row:

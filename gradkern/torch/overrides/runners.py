@@ -17,8 +17,6 @@ from gradkern.torch.aten.request import Constant, View
 from gradkern.torch.native.recording import Output, Steps, of_cpu, of_cuda, unrepeatable
 from gradkern.torch.overrides.signatures import Description, Result, Source, derived
 
-__all__ = ["Run", "by_python", "runner", "steps"]
-
 Run = Callable[[tuple[torch.Tensor, ...]], Any]
 """aten's results for the tensors of a call; None where the call is not quite like the others."""
 

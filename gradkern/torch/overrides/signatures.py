@@ -18,8 +18,6 @@ from gradkern.torch.native.kernel import Record
 from gradkern.torch.native.recording import Steps
 from gradkern.torch.overrides.timing import Timer
 
-__all__ = ["Description", "Result", "Signature", "Source", "derived", "describe", "random_args", "recogniser"]
-
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _INDICES = {torch.int32, torch.int64}
 _COUNTS = torch.int32  # the type of numbers of elements; for a call that is only timed they may be 1

@@ -20,8 +20,6 @@ from gradkern.torch.overrides.kernel import Kernel
 from gradkern.torch.overrides.signatures import Signature
 from gradkern.torch.overrides.timing import synchronize
 
-__all__ = ["Turns", "compare_graphs", "compare_steps", "forget_runs", "times_of"]
-
 _CHOSEN, _MORE, _PYTORCH = "chosen", "more", "PyTorch's"
 """Ways to answer an operator's calls: gradkern those that `compare` has left to it; those that gain on the device less
 than they cost the host as well; or PyTorch all of them.

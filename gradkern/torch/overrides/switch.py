@@ -31,8 +31,6 @@ from gradkern.torch.overrides.timing import synchronize
 if TYPE_CHECKING:
     from typing import Unpack
 
-__all__ = ["RecordedStep", "disable", "enable", "enabled", "is_enabled", "report", "runs", "tune"]
-
 _KEYS = {"cuda": "CUDA", "cpu": "CPU"}
 _changing = locks.reentrant_lock()
 _options: list[Options] = []  # in force; none while disabled

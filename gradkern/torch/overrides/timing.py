@@ -11,8 +11,6 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.system import locks
 
-__all__ = ["Timer", "mean", "synchronize"]
-
 
 def synchronize() -> None:
     """Wait for what the GPU still does, if this process uses one."""

@@ -29,8 +29,6 @@ from gradkern.strides import c_strides
 from gradkern.torch.direct import is_eager
 from gradkern.torch.operators import type_name
 
-__all__ = ["Exchange", "added", "exchange", "gathered", "group_of", "reads_by_nvlink"]
-
 Tensor = torch.Tensor
 _MOST_BYTES = 1 << 20
 """Of all processes together. Every GPU reads them all, so that a ring is faster in the end."""

@@ -32,8 +32,6 @@ from gradkern.torch.sync_batch_norm.exchange import added, gathered, reads_by_nv
 from gradkern.torch.sync_batch_norm.steps import Ways
 from gradkern.torch.tracers import class_but_for_gradkern, traced
 
-__all__ = ["SyncBatchNorm"]
-
 Tensor = torch.Tensor
 _STATISTICS = Direct("BatchNormalizationStatistics", ("part_statistics",))
 _MERGE = Direct("BatchNormalizationMergeStatistics", ("statistics", "sample_statistics", "running_mean", "running_var"))

@@ -24,8 +24,6 @@ from gradkern.torch.direct import is_eager
 from gradkern.torch.operators import type_name
 from gradkern.torch.sync_batch_norm.exchange import exchange, group_of
 
-__all__ = ["Ways", "backward", "forward"]
-
 Tensor = torch.Tensor
 Ways = tuple[str, int, bool]
 """A group's name and size, and whether its messages go by symmetric memory."""

@@ -33,8 +33,6 @@ from gradkern.torch.functional.residual_norms import (
 )
 from gradkern.torch.operators import new_like, type_name, wide
 
-__all__ = ["BACKWARDS", "LAYER_NORM", "RMS_NORM", "fuse"]
-
 Tensor = torch.Tensor
 
 LAYER_NORM = define("add_layer_norm", layer_norm_pass, ("y", "total", "mean", "inv_std"), rows=True)

@@ -31,8 +31,6 @@ from gradkern.torch.direct import OpCall
 from gradkern.torch.functional.norm_activation import ACTIVATIONS, backward_pass, forward_pass, is_alpha
 from gradkern.torch.operators import new_like
 
-__all__ = ["BACKWARD", "FORWARD", "IN_PLACE", "Chain", "activation_of", "count", "fuse"]
-
 Tensor = torch.Tensor
 
 _STATISTICS = ("running_mean", "running_var")

@@ -21,8 +21,6 @@ from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
 from gradkern.torch.compile_backend.dynamo_graph.proof import memory, name_of
 
-__all__ = ["fuse"]
-
 _NAME = "causal attention"
 _MADE = {"arange", "ones", "zeros", "full"}
 _KNOWN = {

@@ -21,8 +21,6 @@ from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, off_gpu, 
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
 from gradkern.torch.compile_backend.dynamo_graph.proof import memory, name_of
 
-__all__ = ["arrange"]
-
 _NAME = "channels_last_3d"
 _CONVS = (torch.conv3d, torch.conv_transpose3d)
 _UNSURE = {

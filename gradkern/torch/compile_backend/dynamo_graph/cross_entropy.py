@@ -21,8 +21,6 @@ from gradkern.torch.direct import OpCall
 from gradkern.torch.functional.losses import loss_attributes, loss_pass
 from gradkern.torch.operators import has_rows, new_like
 
-__all__ = ["BACKWARD", "CROSS_ENTROPY", "fuse"]
-
 Tensor = torch.Tensor
 
 

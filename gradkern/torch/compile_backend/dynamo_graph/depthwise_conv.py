@@ -21,8 +21,6 @@ from gradkern.torch.compile_backend.operators import define, gradient, unregiste
 from gradkern.torch.direct import OpCall
 from gradkern.torch.functional.convolutions import CONV, CONV_GRAD, conv_attributes, is_depthwise
 
-__all__ = ["CONV_WEIGHT_GRADIENT", "DEPTHWISE_CONV", "fuse", "of_each_axis"]
-
 Tensor = torch.Tensor
 
 

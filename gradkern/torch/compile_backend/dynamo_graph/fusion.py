@@ -14,8 +14,6 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import replace, value, wh
 from gradkern.torch.compile_backend.dynamo_graph.proof import Proof
 from gradkern.torch.compile_backend.gates import Gates
 
-__all__ = ["Fusion", "Site", "off_gpu", "unwanted"]
-
 _SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
 
 

@@ -11,19 +11,6 @@ from torch._C._functorch import is_functorch_wrapped_tensor  # pyright: ignore[r
 from torch.fx.experimental.symbolic_shapes import statically_known_true  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-__all__ = [
-    "arguments",
-    "called",
-    "calls",
-    "memory_format",
-    "only_user",
-    "replace",
-    "replaces",
-    "same_kind",
-    "value",
-    "where",
-]
-
 _CALLED: dict[Any, str] = {
     operator.add: "add",
     operator.iadd: "add_",

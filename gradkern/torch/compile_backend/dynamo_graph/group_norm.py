@@ -30,8 +30,6 @@ from gradkern.torch.compile_backend.operators import define, gradient, unregiste
 from gradkern.torch.functional.group_norms import backward_pass, forward_pass
 from gradkern.torch.operators import new_like, wide
 
-__all__ = ["GROUP_NORM", "fuse", "left"]
-
 Tensor = torch.Tensor
 
 GROUP_NORM = define("group_norm_act", forward_pass, ("y", "mean", "inv_std"))

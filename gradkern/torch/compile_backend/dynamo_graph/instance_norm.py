@@ -26,8 +26,6 @@ from gradkern.torch.compile_backend.operators import define, gradient, unregiste
 from gradkern.torch.direct import Direct, given
 from gradkern.torch.operators import new_like, wide
 
-__all__ = ["BACKWARD", "CONVS", "INSTANCE_NORM", "fuse", "left"]
-
 Tensor = torch.Tensor
 
 _STATISTICS = ("saved_mean", "saved_inv_std")

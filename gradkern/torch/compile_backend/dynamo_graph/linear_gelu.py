@@ -24,8 +24,6 @@ from gradkern.torch.direct import Direct, OpCall
 from gradkern.torch.functional.functions import GELU_GRAD
 from gradkern.torch.operators import new_like
 
-__all__ = ["BACKWARD", "BIAS_GELU", "Gelu", "fuse", "gelus"]
-
 Tensor = torch.Tensor
 
 _GELU = {"none": Direct("BiasGelu", ("C",)), "tanh": Direct("BiasFastGelu", ("C",))}

@@ -19,8 +19,6 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, only_user, value
 from gradkern.torch.operators import wide
 
-__all__ = ["Norm", "is_cast", "norms", "others"]
-
 _FUNCTIONS: dict[Any, str] = {
     **dict.fromkeys((functional.layer_norm, torch.layer_norm), "layer_norm"),
     **dict.fromkeys((functional.rms_norm, torch.rms_norm), "rms_norm"),

@@ -25,8 +25,6 @@ from torch.utils._pytree import tree_leaves  # pyright: ignore[reportMissingImpo
 
 from gradkern.torch.compile_backend.dynamo_graph.graph import replaces
 
-__all__ = ["Proof", "memory", "name_of"]
-
 _C: Any = torch._C  # pyright: ignore[reportPrivateImportUsage]
 _STATISTICS = {"running_mean", "running_var"}  # batch norms write them, though PyTorch's schemas do not say so
 _IN_PLACE = {getattr(operator, name) for name in dir(operator) if name.startswith("i") and name[1:] in dir(operator)}

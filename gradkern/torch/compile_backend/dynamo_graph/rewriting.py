@@ -26,9 +26,6 @@ from gradkern.torch.compile_backend.dynamo_graph.graph import calls
 from gradkern.torch.compile_backend.dynamo_graph.norms import norms, others
 from gradkern.torch.compile_backend.gates import Gates
 
-__all__ = ["rewrite"]
-
-
 _PASSES = (
     batch_norm.fuse,
     group_norm.fuse,

@@ -30,8 +30,6 @@ from gradkern.torch.compile_backend.operators import Size, define, gradient, unr
 from gradkern.torch.direct import Attributes, Direct, OpCall
 from gradkern.torch.operators import new_like
 
-__all__ = ["MAX_POOL", "MAX_POOL_BACKWARD", "fuse", "leave_forward_passes"]
-
 Tensor = torch.Tensor
 
 _MAX_POOL = Direct("MaxPool", ("Y", "Indices"))

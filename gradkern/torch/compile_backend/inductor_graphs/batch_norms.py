@@ -17,8 +17,6 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from gradkern.torch.compile_backend.dynamo_graph.batch_norm import BACKWARD, FORWARD, IN_PLACE
 from gradkern.torch.compile_backend.dynamo_graph.graph import same_kind
 
-__all__ = ["fold", "write_in_place"]
-
 
 def fold(graph: fx.Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=BACKWARD):

@@ -16,8 +16,6 @@ from gradkern.torch.compile_backend.dynamo_graph.add_norm import BACKWARDS
 from gradkern.torch.functional.residual_norms import BRANCH, SUM
 from gradkern.torch.operators import new_like
 
-__all__ = ["take"]
-
 _aten, _convert = torch.ops.aten, torch.ops.prims.convert_element_type.default
 _BETWEEN = (_aten.view.default, _aten._unsafe_view.default, _convert)
 

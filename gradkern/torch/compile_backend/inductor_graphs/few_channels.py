@@ -17,8 +17,6 @@ from gradkern.torch.compile_backend.dynamo_graph.fusion import off_gpu
 from gradkern.torch.compile_backend.gates import Gates
 from gradkern.torch.operators import new_like
 
-__all__ = ["take"]
-
 _NAME = "dW of few channels"
 _TYPES = (torch.float16, torch.bfloat16)
 _VECTOR = 8  # elements of 16 bits: gradkern's kernel takes fewer channels than that, and filters in such vectors

@@ -16,8 +16,6 @@ from gradkern.torch.compile_backend.dynamo_graph import batch_norm, instance_nor
 from gradkern.torch.compile_backend.operators import define
 from gradkern.torch.operators import new_like
 
-__all__ = ["HELD", "copies_like", "hold"]
-
 Tensor = torch.Tensor
 
 

@@ -16,8 +16,6 @@ from torch._inductor import inductor_prims  # pyright: ignore[reportMissingImpor
 
 from gradkern.torch.compile_backend.dynamo_graph import batch_norm, windows
 
-__all__ = ["agree"]
-
 _PLACES = {batch_norm.BACKWARD: (2, (0, 1, 3)), windows.MAX_POOL_BACKWARD: (1, (0,))}
 """By the operator, the place of an argument that the forward pass has saved, and those of what has its shape."""
 

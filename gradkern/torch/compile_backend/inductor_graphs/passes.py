@@ -30,8 +30,6 @@ from gradkern.torch.compile_backend.inductor_graphs import (
 )
 from gradkern.version import __version__
 
-__all__ = ["config_with_passes"]
-
 
 def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
     windows.leave_forward_passes(graph)

@@ -15,8 +15,6 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.gates import Gates, hint
 
-__all__ = ["keep"]
-
 _aten = torch.ops.aten
 _COSTLY = {
     *(_aten.sin, _aten.cos, _aten.tan, _aten.asin, _aten.acos, _aten.atan, _aten.atan2),
