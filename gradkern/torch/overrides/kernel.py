@@ -212,12 +212,13 @@ class Kernel:
         return provider, description.device, partial(dry_plan_for, provider=provider, **_described(description, flags))
 
     def _planned(self, description: Description, flags: Any) -> tuple[Run, Callable[..., Steps], str]:
-        if (description, flags) not in self._runs:
+        found = self._runs.get((description, flags))
+        if found is None:
             prepared = plan_for(**_described(description, flags))
             described = description, prepared.plan, tuple(prepared.call.outputs)
             reason = self.translation.by_python(description) or by_python(description, prepared.plan)
-            self._runs[description, flags] = runner(*described), partial(steps, *described), reason
-        return self._runs[description, flags]
+            found = self._runs[description, flags] = runner(*described), partial(steps, *described), reason
+        return found
 
     def _body(self) -> Callable[..., Any]:
         split, rows, measured = self.translation.split, self._table.rows, self.translation.measured

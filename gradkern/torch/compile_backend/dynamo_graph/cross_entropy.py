@@ -27,11 +27,11 @@ Tensor = torch.Tensor
 def _forward(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int, label_smoothing: float
 ) -> OpCall:
-    return _backward(None, x, target, weight, reduction, ignore_index, label_smoothing)
+    return _pass(x, target, weight, None, reduction, ignore_index, label_smoothing)
 
 
 def _backward(
-    grad: Tensor | None,
+    grad: Tensor,
     x: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -39,9 +39,12 @@ def _backward(
     ignore_index: int,
     label_smoothing: float,
 ) -> OpCall:
-    """The gradient, or without a gradient of it the loss."""
-    attributes = loss_attributes(reduction, ignore_index, label_smoothing)
-    return loss_pass(x, target.contiguous(), None if weight is None else weight.contiguous(), grad, attributes)
+    return _pass(x, target, weight, grad, reduction, ignore_index, label_smoothing)
+
+
+def _pass(x: Tensor, target: Tensor, weight: Tensor | None, grad: Tensor | None, *how: Any) -> OpCall:
+    weight = None if weight is None else weight.contiguous()
+    return loss_pass(x, target.contiguous(), weight, grad, loss_attributes(*how))
 
 
 CROSS_ENTROPY = define("cross_entropy", _forward, ("loss",), rows=True)
