@@ -459,10 +459,10 @@ def test_every_operator_of_the_registry_is_one_of_pytorchs(name: str) -> None:
     torch.library.opcheck(found, inputs, attributes)
 
 
-def test_shapes_that_do_not_fit_are_refused_before_there_is_data() -> None:
-    x, statistics = torch.empty(4, 8, device="meta"), torch.empty(4, 1, device="meta")
-    with pytest.raises(gradkern.ShapeError, match=r"^LayerNormalizationGrad: input scale .*\(7,\): .* 7; expected 8"):
-        torch.ops.gradkern.LayerNormalizationGrad(x, x, torch.empty(7, device="meta"), statistics, statistics)
+def test_where_a_size_follows_from_several_inputs_they_are_refused_before_there_is_data() -> None:
+    x, gamma, beta = (torch.empty(shape, device="meta") for shape in ((2, 8, 3, 3), (7,), (8,)))
+    with pytest.raises(gradkern.ShapeError, match=r"^GroupNormalization: input scale .*: axis 0 .* is 7; expected 8"):
+        torch.ops.gradkern.GroupNormalization(x, gamma, beta, num_groups=2, outputs="Y,mean,inv_std")
 
 
 def test_outputs_that_are_not_wanted_are_empty() -> None:
