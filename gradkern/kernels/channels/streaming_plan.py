@@ -121,7 +121,7 @@ def _passes(
 
 
 def _samples(dims: Dimensions) -> dict[str, int]:
-    """The places of a channel's three samples (see streaming_statistics), far from each other and from edges."""
+    """The places of a channel's three samples (see streaming_channels), far from each other and from edges."""
     places = [
         dims.batch * part // 6 * dims.inner_channels * dims.spatial + dims.spatial * part // 6 for part in (1, 3, 5)
     ]
