@@ -51,8 +51,10 @@ def run(
     in_place: str = "",
     stream: int = 0,
     times: int = 1,
+    apart: str = "",
 ) -> dict[str, np.ndarray]:
     """The wanted outputs; `offset` elements off alignment, rows `spread` elements further apart than they are long.
+    apart: an input of one number for each column that is an element off alignment.
 
     Each of `times` calls but the first comes after poison in the outputs of the one before.
     """
@@ -68,7 +70,10 @@ def run(
             return Guarded(shape, dtype)
         return Guarded(shape, dtype, offset * dtype.itemsize, (columns + spread) * dtype.itemsize)
 
-    host = {name: hold(array.shape, array.dtype) for name, array in operands.inputs.items()}
+    host = {
+        name: Guarded(array.shape, array.dtype, array.itemsize) if name == apart else hold(array.shape, array.dtype)
+        for name, array in operands.inputs.items()
+    }
     for name, array in operands.inputs.items():
         host[name].array[...] = array
         if name != in_place:
@@ -110,6 +115,11 @@ def run(
 
 def check(operands: Case, **how: Any) -> None:
     operands.check(run(operands, **how))
+
+
+@pytest.mark.parametrize("apart", ["scale", "bias"])
+def test_a_parameter_may_begin_anywhere(apart: str) -> None:
+    check(make(INVERTIBLE, 133, 1024), apart=apart)
 
 
 def make(

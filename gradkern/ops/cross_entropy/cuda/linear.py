@@ -135,7 +135,7 @@ def plan(call: Call) -> LinearPlan | EmptyPlan:
     if not features:
         raise Refusal("matrix products take no empty arrays")
     if classes >= EXACT_LABELS:
-        raise Refusal(f"{classes} classes are more than the {EXACT_LABELS} of its kernels")
+        raise Refusal(f"{classes} classes: its kernels take fewer than {EXACT_LABELS}")
     if X.dtype.name == "bfloat16" and device.capability < (8, 0):
         raise Refusal("cuBLAS has no products of bfloat16 for this device")
     for name, tensor in {**call.inputs, **call.outputs}.items():

@@ -46,7 +46,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     tensors = {**call.inputs, **call.outputs}
     columns = data.shape[roles.axis]
     if columns >= EXACT_LABELS:
-        raise Refusal(f"{columns} classes are more than the {EXACT_LABELS} of its kernels")
+        raise Refusal(f"{columns} classes: its kernels take fewer than {EXACT_LABELS}")
     large = [each for each in (roles.data, roles.probabilities, roles.bias, roles.log_prob, roles.gradient) if each]
     for name, tensor in tensors.items():
         if name not in large:
