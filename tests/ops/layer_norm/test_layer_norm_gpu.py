@@ -117,9 +117,9 @@ def check(operands: Case, **how: Any) -> None:
     operands.check(run(operands, **how))
 
 
-@pytest.mark.parametrize("apart", ["scale", "bias"])
-def test_a_parameter_may_begin_anywhere(apart: str) -> None:
-    check(make(INVERTIBLE, 133, 1024), apart=apart)
+def test_a_parameter_may_begin_anywhere() -> None:
+    for apart in ("scale", "bias"):
+        check(make(INVERTIBLE, 133, 1024), apart=apart)
 
 
 def make(
