@@ -38,6 +38,7 @@ _WHOLE = (
     1 << 16
 )  # positions of the largest plane that is a block: parts of 112x112 or 224x224 take 1.2 to 1.7 times as long
 _SHORT_LINE = 40  # elements: where lines are longer, a plain loop is as fast
+_CALLED: Any = {**INLINE, "forceinline": False}  # once for a block: kernels are compiled in three quarters of the time
 TASKS = 16  # planes of fewer channels than this are shared out by images too
 
 
@@ -195,7 +196,7 @@ def _meet(low: int, high: int, stride: int, size: int) -> tuple[int, int]:
     return begin, end
 
 
-@njit(**INLINE)
+@njit(**_CALLED)
 def _lay(
     source: Any, images: Any, target: Any, start: int, size: int, together: int, padded: Any, strides: Any, begins: Any
 ) -> None:
@@ -211,7 +212,7 @@ def _lay(
         _move(source[images[0], images[2]], target, start, size, padded, strides, begins, None)
 
 
-@njit(**INLINE)
+@njit(**_CALLED)
 def _bring_home(
     result: Any, target: Any, images: Any, start: int, size: int, together: int, padded: Any, strides: Any, begins: Any
 ) -> None:
