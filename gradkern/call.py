@@ -12,27 +12,6 @@ from gradkern.policy import Policy
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "HOST",
-    "Call",
-    "Choosing",
-    "CompilingAhead",
-    "Configurable",
-    "Delegating",
-    "Launching",
-    "Pinning",
-    "Plan",
-    "ProviderModule",
-    "Provisional",
-    "Refusal",
-    "Repeatable",
-    "Resolving",
-    "Searching",
-    "Tensor",
-    "Wrapper",
-    "execution",
-]
-
 HOST = "cpu"
 """The device of arrays in the host's memory. Others have a kind and a number: "cuda:0"."""
 

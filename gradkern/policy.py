@@ -20,20 +20,6 @@ if TYPE_CHECKING:
 
 from gradkern.errors import PolicyError, shown
 
-__all__ = [
-    "DEFAULT",
-    "Policy",
-    "PolicyFields",
-    "blocks",
-    "current",
-    "differences",
-    "effective",
-    "of_this_thread",
-    "policy",
-    "searching",
-    "watch_blocks",
-]
-
 Search = Literal["exhaustive", "heuristic", "default", "background"]
 
 
