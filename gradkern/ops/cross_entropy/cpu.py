@@ -218,8 +218,7 @@ def row_factors(call: Call, given: Mapping[str, Any], weights: LabelWeights) -> 
     norm = np.float64(weights.each.sum() if call.attributes["reduction"] == "mean" else 1)
     if norm == 0:
         return np.full(weights.each.shape, np.nan if empty_is_nan(call) else 0.0)
-    with np.errstate(invalid="ignore"):
-        return (1.0 if upstream is None else _exact(call, upstream, given)) / norm + np.zeros(weights.each.shape)
+    return (1.0 if upstream is None else _exact(call, upstream, given)) / norm + np.zeros(weights.each.shape)
 
 
 def reduced(call: Call, losses: np.ndarray, weights: LabelWeights) -> Any:
@@ -231,8 +230,7 @@ def reduced(call: Call, losses: np.ndarray, weights: LabelWeights) -> Any:
     if not weights.counted.any():
         return np.nan if empty_is_nan(call) else 0.0
     norm = weights.each.sum()
-    with np.errstate(invalid="ignore"):
-        return losses.sum(dtype=np.float64) / norm if norm != 0 else np.nan
+    return losses.sum(dtype=np.float64) / norm if norm != 0 else np.nan
 
 
 class _Launch:
@@ -273,6 +271,7 @@ class _Launch:
         needed = self._roles.class_weight is not None and "label_smoothing" in self._call.attributes
         return _NUMBERS if needed else types.none
 
+    @np.errstate(all="ignore")  # infinities and NaN go where they go, and what a type cannot hold is infinity in it
     def __call__(self, read: list[Any], write: list[Any]) -> None:
         call, roles, attributes = self._call, self._roles, self._call.attributes
         given = dict(zip(self._inputs, read, strict=True))

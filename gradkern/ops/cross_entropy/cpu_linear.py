@@ -25,6 +25,7 @@ class LinearPlan:
     kernel: str = "products"
     scratch: int = 0
 
+    @np.errstate(all="ignore")  # infinities and NaN go where they go, and what a type cannot hold is infinity in it
     def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
         call = self.call
         given, made = dict(zip(call.inputs, inputs, strict=True)), dict(zip(call.outputs, outputs, strict=True))

@@ -163,6 +163,7 @@ def plan(call: Call) -> FlatPlan:
             elif target is not None:
                 found = np.zeros(rois.shape)
                 threads.run(compiled[name], len(rois), 8 * D.nbytes, X, D, rois, index, found, *numbers_of)
-                target[:] = found.astype(region).reshape(-1).view(target.dtype)
+                with np.errstate(over="ignore"):  # what a type cannot hold is infinity in it
+                    target[:] = found.astype(region).reshape(-1).view(target.dtype)
 
     return FlatPlan(call, kernel="regions", outputs=tuple(results), launch=launch)

@@ -259,3 +259,17 @@ def test_it_is_pytorchs(dtype: str, reduction: str) -> None:
         tolerance: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12} if dtype == d else {"rtol": 1e-5, "atol": 1e-6}
         torch.testing.assert_close(ours.loss, theirs.detach(), **tolerance)
         torch.testing.assert_close(ours.dX, dX, **tolerance)
+
+
+def test_a_loss_that_its_type_cannot_hold_is_infinite_without_a_warning() -> None:
+    """Warnings are errors here."""
+    h = np.array([[0, 60000, -60000]], np.float16)
+    ones, label = np.ones((1, 3), np.float16), np.array([2])
+    for found in (
+        gradkern.run("SoftmaxCrossEntropyLoss", h, label).output,
+        gradkern.run("SparseSoftmaxCrossEntropy", h, label).Y,
+        gradkern.run("SoftmaxCrossEntropy", h, ones).Y,
+        gradkern.run("CrossEntropy", np.array([[0, 1e30]], np.float32), np.array([0]), z_loss=1.0).loss,
+        gradkern.run("LinearCrossEntropy", h, h, np.array([0]), z_loss=1.0, outputs=["loss"]).loss,
+    ):
+        assert not np.isfinite(found)
