@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.dynamo_graph import fusion
+from gradkern.torch.compile_backend.dynamo_graph import fusion, proof
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
 
@@ -449,3 +449,24 @@ def test_no_write_goes_into_a_copy_in_another_order(case: str, monkeypatch: pyte
     monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)
     run, taken = VOLUMES[case]
     assert check(lambda net, x: run(net, net.first(x)), VOLUME)[LAST_3D] == taken
+
+
+def test_the_work_of_a_proof_grows_as_the_graph_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each addition in place asked for the memory of the whole graph."""
+    asked: list[Any] = []
+    memory = proof.memory
+    monkeypatch.setattr(proof, "memory", lambda arguments: [asked.append(arguments), memory(arguments)][1])
+
+    def of(layers: int) -> int:
+        def body(net: Net, a: Tensor) -> Tensor:
+            for _ in range(layers):
+                y = a * 0.5
+                y += net.bn(a.sin())
+                a = functional.relu(y)
+            return a
+
+        asked.clear()
+        assert {*check(body, (3, 4, 5))} == {BN_ADD_RELU}
+        return len(asked)
+
+    assert of(12) < 2.5 * of(6)

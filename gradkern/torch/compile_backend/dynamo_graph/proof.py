@@ -63,6 +63,7 @@ class Proof:
 
     def __init__(self, graph: fx.Graph, grad: bool | None = None) -> None:
         self._written: dict[fx.Node, frozenset[int] | None] = {}
+        self._memory: dict[fx.Node, frozenset[int]] = {}
         self._modes: dict[fx.Node, _Modes] = {}
         self._exchanging = ""
         modes = _Modes(grad)
@@ -134,10 +135,17 @@ class Proof:
         """
         used = memory(write.args[0])
         for each in write.graph.nodes:
-            seen = [other for other in each.all_input_nodes if other < write < each]
-            if used & memory([each] if each.op in ("placeholder", "get_attr") else seen):
+            inputs = each.all_input_nodes if write < each else ()
+            seen = [each] if each.op in ("placeholder", "get_attr") else [other for other in inputs if other < write]
+            if any(used & self._memory_of(other) for other in seen):
                 return name_of(each)
         return ""
+
+    def _memory_of(self, node: fx.Node) -> frozenset[int]:
+        """Kept: each write asks for that of every node."""
+        if node not in self._memory:
+            self._memory[node] = memory(node)
+        return self._memory[node]
 
     def other_modes(self, one: fx.Node, other: fx.Node) -> str:
         """What is in force for the one call and not for the other; "" if nothing is."""
