@@ -30,12 +30,19 @@ def same_random_numbers(seed_of_test: int) -> None:
     torch.manual_seed(seed_of_test)
 
 
+@pytest.fixture(autouse=True)
+def nothing_known() -> None:
+    """A report counts the calls of one test, whatever ran before it in this process."""
+    import gradkern.torch
+
+    gradkern.torch.forget()
+
+
 @pytest.fixture
 def overrides() -> Iterator[Any]:
     """gradkern.torch, enabled for the CPU, for tensors of any size, planning at once; forgotten and disabled after."""
     import gradkern.torch
 
-    gradkern.torch.forget()
     with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
         yield gradkern.torch
     gradkern.torch.forget()
@@ -49,7 +56,6 @@ def compiled_anew() -> Iterator[None]:
     import gradkern.torch
 
     torch.compiler.reset()
-    gradkern.torch.forget()
     yield
     torch.compiler.reset()
     gradkern.torch.forget()

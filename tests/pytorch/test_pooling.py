@@ -32,12 +32,6 @@ FUNCTIONS = {
 """How many samples of each: of max pools there are hundreds, in the order of their options."""
 
 
-@pytest.fixture(autouse=True)
-def _nothing_known() -> Iterator[None]:
-    yield
-    gradkern.torch.forget()
-
-
 def compared(function: Callable[[Any], Any], x: Any, device: str, dtype: Any = torch.float32, of: str = "cpu") -> str:
     """Of gradkern's answer to a second call, against PyTorch's in float64 on device `of`. Returns the report."""
     wide = x.detach().double().to(of).requires_grad_()

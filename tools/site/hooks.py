@@ -151,10 +151,12 @@ def reference(package: str) -> Iterator[str]:
     tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
     imports = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
     where = {(name.asname or name.name): f"{each.module}.{name.name}" for each in imports for name in each.names}
-    public = next(
-        each.value for each in tree.body if isinstance(each, ast.Assign) and ast.unparse(each).startswith("__all__")
+    listed = {ast.unparse(each.targets[0]): each.value for each in tree.body if isinstance(each, ast.Assign)}
+    later: dict[str, str] = ast.literal_eval(listed["_LATER"]) if "_LATER" in listed else {}
+    where |= {name: f"{package}.{module}.{name}" for name, module in later.items()}
+    names = sorted(
+        ast.literal_eval(listed["__all__"]), key=lambda name: (name.endswith("Error"), name[0].isupper(), name.lower())
     )
-    names = sorted(ast.literal_eval(public), key=lambda name: (name.endswith("Error"), name[0].isupper(), name.lower()))
     for name in names:
         if name in where:
             yield from (f"::: {where[name]}", *OWN_MEMBERS.get(name, ()), "")
