@@ -61,7 +61,7 @@ _OTHERS_COMPILE = 60.0  # seconds to wait for a kernel that another process comp
 
 settings: Any = config  # Numba creates its names at import
 working_folder.do_without(Loc)
-ir: Any = _ir  # LLVM's, which has no types, as the parts of Numba's arrays have none
+ir: Any = _ir  # LLVM's builder has no types, nor have the parts of Numba's arrays
 make_array = cast(Any, _make_array)
 
 locks.renew_in_child(cast(Any, global_compiler_lock)._lock)  # Numba's own

@@ -160,7 +160,7 @@ class Resampling:
 
 
 REACH: Mapping[str, float] = {"linear": 1, "cubic": 2, "lanczos": 3}
-"""By modes: the distance from which on an element has no weight."""
+"""By modes: an element at this distance or farther has no weight."""
 
 
 def _linear(d: NDArray[np.float64], _: float) -> NDArray[np.float64]:

@@ -96,7 +96,7 @@ class Chain(NamedTuple):
     view: fx.Node | None = None
 
     def activated(self) -> Iterator[Chain]:
-        """The chain with the activation behind it, if that is one which the operators have."""
+        """The chain with the activation behind it, if the operators have it."""
         after = only_user(self.nodes[-1])
         found = activation_of(after)
         if after is not None and found is not None:
