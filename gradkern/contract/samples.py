@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gradkern.arrays.kind import dtype_of
 from gradkern.contract.schema import Example, Input, Operator, shape_of
-from gradkern.strides import c_strides
+from gradkern.strides import c_strides, channels_last_strides
 
 ORDERS = ("C", "channels_last")
 
@@ -114,7 +114,4 @@ def in_order(array: Any, order: str) -> Any:
 
 def strides_in_order(shape: tuple[int, ...], itemsize: int, order: str) -> tuple[int, ...]:
     """The strides, in bytes, that `in_order` gives an array of this shape."""
-    if order == "C" or len(shape) < 3:
-        return c_strides(shape, itemsize)
-    first, *spatial, channels = c_strides((shape[0], *shape[2:], shape[1]), itemsize)
-    return (first, channels, *spatial)
+    return (c_strides if order == "C" or len(shape) < 3 else channels_last_strides)(shape, itemsize)
