@@ -14,9 +14,10 @@ language models, whose logits are among the outputs of the compiled model, "comp
 function that returns the loss alone.
 
 A row is one process, in which the columns take turns of 8 steps; a time is the median of the turns. The next rows
-compile meanwhile (--jobs), but stand still (SIGSTOP) while a row is tuned, timed and profiled. Gradients are compared
-with float32 without TF32, without dropout. --json keeps rows as they come; with --resume those that are there with all
-columns are not measured again. A column or row that fails, or takes longer than --limit, says why in its place.
+compile meanwhile (--jobs), but stand still (SIGSTOP) while a row is tuned, timed and profiled; each has caches of its
+own, as a row that stands still would hold their locks. Gradients are compared with float32 without TF32, without
+dropout. --json keeps rows as they come; with --resume those that are there with all columns are not measured again. A
+column or row that fails, or takes longer than --limit, says why in its place.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +42,7 @@ from needs import require_gpu
 from train_tables import kinds, steps
 
 _MARK = "train_bench: "
+_CACHES = "GRADKERN_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
 Row = dict[str, Any]
 
 
@@ -92,8 +95,8 @@ class Rows:
     rows   those that were found, by the model's name; each is kept in --json as it comes
     """
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._args = args
+    def __init__(self, args: argparse.Namespace, caches: str) -> None:
+        self._args, self._caches = args, caches
         self._jobs = asyncio.Semaphore(args.jobs)
         self._alone = asyncio.Lock()
         self._running: set[int] = set()
@@ -117,7 +120,10 @@ class Rows:
         async with self._jobs:
             async with self._alone:  # no process starts while a row is timed
                 pipe, command = asyncio.subprocess.PIPE, _command(name, self._args)
-                process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=1 << 26)
+                env = os.environ | {each: f"{self._caches}/{name}/{each}".replace(" ", "_") for each in _CACHES}
+                process = await asyncio.create_subprocess_exec(
+                    *command, stdin=pipe, stdout=pipe, limit=1 << 26, env=env
+                )
             self._running.add(process.pid)
             error = ""
             try:
@@ -252,8 +258,9 @@ def main() -> None:
         return
     if not args.tiny:
         require_gpu(parser, "--tiny is for a CPU")
-    rows = Rows(args)
-    asyncio.run(rows.measure(models))
+    with tempfile.TemporaryDirectory(prefix="train_bench_", ignore_cleanup_errors=True) as caches:
+        rows = Rows(args, caches)
+        asyncio.run(rows.measure(models))
     print(steps(rows.in_order()))
     if args.kinds:
         print(f"\n{kinds(rows.in_order())}")

@@ -203,7 +203,7 @@ def found_by(monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], **option
     """The rows of processes that run these programs of Python."""
     monkeypatch.setattr(train_bench, "has_gpu", lambda: False)
     monkeypatch.setattr(train_bench, "_command", lambda name, _: [sys.executable, "-c", programs[name]])
-    rows = train_bench.Rows(asked(**options))
+    rows = train_bench.Rows(asked(**options), "caches")
     asyncio.run(rows.measure(list(programs)))
     return rows.rows
 
@@ -230,6 +230,16 @@ def test_a_row_that_fails_says_why_and_the_next_is_measured(
     assert rows["a"]["error"] == error
     assert rows["b"]["columns"] == good["columns"]
     assert json.loads(file.read_text())["rows"] == [rows["a"], rows["b"]]
+
+
+def test_each_row_has_caches_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that stands still while another is timed would hold the locks of common ones."""
+    says = (
+        f"import json, os; caches = {{each: os.environ[each] for each in {train_bench._CACHES}}}; "
+        f"print({train_bench._MARK!r} + json.dumps({{'model': 'a', **caches}}))"
+    )
+    rows = found_by(monkeypatch, {"a": says, "b c": says.replace("'a'", "'b c'")})
+    assert not {rows["a"][each] for each in train_bench._CACHES} & {rows["b c"][each] for each in train_bench._CACHES}
 
 
 def test_what_a_row_has_found_before_it_fails_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

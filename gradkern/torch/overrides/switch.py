@@ -193,7 +193,7 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
              with PyTorch's, and leave an operator to PyTorch unless steps are clearly shorter with gradkern's. Each of
              them trains the model. 5 show what single calls cannot: whether the host bounds the step, as with small
              batches, or the device. Where the device does, calls pay even if they gain less than they cost the host.
-             Of a model that is compiled with backend="gradkern", 4 repeats + 4 steps find out whether it is faster as
+             Of a model that is compiled with backend="gradkern", 8 repeats + 4 steps find out whether it is faster as
              Inductor alone compiles it; then it runs so. Where neither is, the kernels that take less time decide. The
              report says whether a CUDA graph would help
 
