@@ -119,12 +119,32 @@ def noise_loss(model: Callable[..., Any], batch: Batch) -> Tensor:
     return functional.mse_loss(model(**inputs).sample, batch["noise"])
 
 
+def autoencoder_loss(model: Callable[..., Any], batch: Batch) -> Tensor:
+    """That of diffusers' train_autoencoderkl.py without its discriminator and perceptual loss."""
+    image, divergence = model(batch["x"])
+    return (image - batch["x"]).square().sum() / len(image) + 1e-6 * divergence.mean()
+
+
 def own_loss(model: Callable[..., Any], batch: Batch) -> Tensor:
     """The loss that a model of transformers computes itself."""
     return model(**batch).loss
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
+
+
+class SampledAutoencoder(nn.Module):
+    """A variational autoencoder of diffusers as it is trained: an image from a drawn latent, and the divergence from a
+    standard normal distribution. Its own `forward` does not return the latter.
+    """
+
+    def __init__(self, autoencoder: Any) -> None:
+        super().__init__()
+        self.autoencoder = autoencoder
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        latent = self.autoencoder.encode(x).latent_dist
+        return self.autoencoder.decode(latent.sample()).sample, latent.kl()
 
 
 @dataclass(frozen=True)
@@ -138,6 +158,7 @@ class Model:
     loss      of the model, or of what computes the same, and a batch
     language  a language model: also trained with parameters in bfloat16, and by a compiled function of its loss
     last      in channels-last
+    around    makes the module that is trained of the package's model
     """
 
     package: str
@@ -147,6 +168,7 @@ class Model:
     loss: Loss = own_loss
     language: bool = False
     last: bool = False
+    around: Callable[[Any], Any] | None = None
 
     def make(self) -> nn.Module:
         """The model in training, its weights by torch's generator, on the CPU."""
@@ -154,6 +176,7 @@ class Model:
         model = made(**self.options) if self.package != "transformers" else made(made.config_class(**self.options))
         if hasattr(getattr(model, "config", None), "use_cache"):
             model.config.use_cache = False  # as transformers' Trainer sets it
+        model = self.around(model) if self.around is not None else model
         model = model.to(memory_format=torch.channels_last) if self.last else model
         return model.train()
 
@@ -201,6 +224,19 @@ def _transformer(kind: str, batch: Callable[[], Batch], **options: Any) -> Model
 
 def _unet(kind: str, batch: Callable[[], Batch], **options: Any) -> Model:
     return Model("diffusers", kind, options, batch, noise_loss, last=True)
+
+
+def _autoencoder(count: int, size: int, channels: tuple[int, ...], **options: Any) -> Model:
+    """A Kullback-Leibler autoencoder with a level for each number of channels."""
+    levels = {"down_block_types": ("DownEncoderBlock2D",), "up_block_types": ("UpDecoderBlock2D",)}
+    options |= {name: each * len(channels) for name, each in levels.items()}
+    options |= {"block_out_channels": channels, "sample_size": size}
+    batch = images(count, size)
+    return Model("diffusers", "AutoencoderKL", options, batch, autoencoder_loss, last=True, around=SampledAutoencoder)
+
+
+def _seg_res_net(batch: Callable[[], Batch], **options: Any) -> Model:
+    return Model("monai", "networks.nets.SegResNet", {"dropout_prob": 0.2, **options}, batch, dice_loss)
 
 
 def _dyn_unet(batch: Callable[[], Batch], filters: tuple[int, ...]) -> Model:
@@ -288,6 +324,10 @@ MODELS: dict[str, Model] = {
         "WhisperForConditionalGeneration", spectrograms(16, 80, 3000, 128, 51865), **_WHISPER
     ),
     "UNet2DCondition": _unet("UNet2DConditionModel", noised(8, 4, 64, (77, 768)), cross_attention_dim=768),
+    "AutoencoderKL": _autoencoder(8, 256, (128, 256, 512, 512), layers_per_block=2),
+    "SegResNet": _seg_res_net(
+        labelled_images(1, 224, 224, 144, channels=4, classes=4), init_filters=16, in_channels=4, out_channels=4
+    ),
     "DINOv2-B": Model("transformers", "Dinov2ForImageClassification", _DINOV2, images(64, 224), class_loss),
     "SegFormer-B2": _transformer(
         "SegformerForSemanticSegmentation", scenes(8, 512, 150), num_labels=150, **_SEGFORMER_B2
@@ -326,6 +366,10 @@ TINY: dict[str, Model] = {
     "ResNet-50": _vision("resnet18", images(2, 64, classes=10), num_classes=10),
     "ConvNeXtV2-T": _timm("convnextv2_atto", images(2, 64, classes=10), num_classes=10),
     "DynUNet": _dyn_unet(labelled_images(1, 8, 8, 8, channels=1, classes=3), (4, 8, 8)),
+    "AutoencoderKL": _autoencoder(2, 16, (8, 16), norm_num_groups=4),
+    "SegResNet": _seg_res_net(
+        labelled_images(1, 16, 16, 8, channels=1, classes=3), out_channels=3, blocks_down=(1, 2), blocks_up=(1,)
+    ),
     "MobileNetV3-L": _vision("mobilenet_v3_small", images(2, 64, classes=10), num_classes=10),
     "T5-base": _transformer(
         "T5ForConditionalGeneration",

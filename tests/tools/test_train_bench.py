@@ -21,7 +21,7 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).resolve().parents[2]
 TINY = (
     *("Llama 12x768", "BERT-base", "GPT-2", "UNet2D", "wav2vec 2.0", "ResNet-50", "ConvNeXtV2-T", "DynUNet"),
-    *("MobileNetV3-L", "T5-base"),
+    *("AutoencoderKL", "SegResNet", "MobileNetV3-L", "T5-base"),
 )
 PUBLISHED = {
     "ResNet-50": 25.6,
@@ -37,6 +37,8 @@ PUBLISHED = {
     "DeepLabV3-R50": 39.6,
     "SegFormer-B2": 27.5,
     "UNet2DCondition": 859.5,
+    "AutoencoderKL": 83.65,
+    "SegResNet": 4.7,
     "BERT-base": 109.5,
     "GPT-2": 124.4,
     "ModernBERT": 149.7,
