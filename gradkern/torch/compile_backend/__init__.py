@@ -10,7 +10,7 @@ Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
     an addition of two tensors, of two types too, and layer norm or RMSNorm of it    add_norm.py
     a linear layer, transformers' Conv1D too, and GELU, however it is spelled        linear_gelu.py
     norms there, however a model spells them: found by what they compute             norms.py
-    convolutions of single channels, and along one axis in groups                    depthwise_conv.py
+    convolutions of single channels, and in groups that cuDNN is slow with           depthwise_conv.py
     the order in memory between 3-D convolutions of 16 bits                          channels_last_3d.py
     instance norm there, and an activation behind it; elsewhere on request           instance_norm.py
     cross entropy of labels, and a conversion of its logits to float32               cross_entropy.py

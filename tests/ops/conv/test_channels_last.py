@@ -1,4 +1,6 @@
-"""Engines for channels-last arrays between copies: what is copied and where to, with copies and engines on the host."""
+"""Engines for channels-last arrays, and for fewer groups, between copies: what is copied and where to, with copies and
+engines on the host.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from helpers.reference import reference
 from helpers.tolerance import assert_close
 
 from gradkern.call import Refusal, Tensor
-from gradkern.cuda.device import Device
+from gradkern.cuda.device import Device, driver
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
-from gradkern.ops.conv.cuda import channels_last
+from gradkern.ops.conv.cuda import channels_last, merged_groups
 from gradkern.ops.conv.cuda import plan as conv_plan
-from gradkern.ops.conv.cuda.channels_last import ChannelsLastCandidate
+from gradkern.ops.conv.cuda.channels_last import CopyingCandidate, channels_last_candidate
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note
 from gradkern.search.implementation import Implementation, candidates_of
@@ -74,6 +76,11 @@ class OnHost:
         at(outputs[0], problem.output)[...] = reference(operator, named, self.attributes)[problem.gradient]
 
 
+def zero(address: int, value: int, size: int, stream: int) -> tuple[Any]:
+    ctypes.memset(address, value, size)
+    return (driver.CUresult.CUDA_SUCCESS,)
+
+
 def copying(source: Tensor, target: Tensor, device: Device) -> Callable[[tuple[int, int], int], None]:
     def copy(addresses: tuple[int, int], stream: int) -> None:
         at(addresses[1], target)[...] = at(addresses[0], source)
@@ -104,20 +111,77 @@ def test_copies_stand_around_the_engine(
     monkeypatch.setattr(channels_last, "copy_launch", copying)
     geometry = GEOMETRIES[name]
     problem = Case(gradient, geometry, "float32", layout, biased=True).problem()
+    inner = OnHost(problem.channels_last, attributes_of(geometry))
+    assert_computes(channels_last_candidate(problem, DEVICE, inner), problem, attributes_of(geometry), rng)
+
+
+@pytest.mark.parametrize("gradient", ["Y", "dX", "dW"])
+@pytest.mark.parametrize(
+    ("geometry", "count"),
+    [
+        (Geometry((2, 96, 6, 5), (48, 24, 3, 2), group=4, strides=(2, 1), pads_begin=(1, 2), pads_end=(0, 1)), 4),
+        (Geometry((2, 144, 5, 4), (144, 24, 3, 3), group=6, pads_begin=(1, 1), pads_end=(1, 1)), 3),
+        (Geometry((2, 96, 9), (96, 24, 4), group=4, pads_begin=(2,), pads_end=(1,)), 4),
+    ],
+    ids=["two filters of three channels", "two merged groups", "1-D"],
+)
+def test_groups_become_wider_ones(
+    geometry: Geometry, count: int, gradient: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    monkeypatch.setattr(channels_last, "copy_launch", copying)
+    monkeypatch.setattr(driver, "cuMemsetD8Async", zero)
+    problem = Case(gradient, geometry, "bfloat16", "last", biased=True).problem()
+    wider = attributes_of(geometry) | {"group": geometry.group // count}
+    monkeypatch.setattr(merged_groups.cudnn, "build", lambda inner, device, config: OnHost(inner, wider))
+    config = {"merged": count, "layout": "NCHW", "engine": 1, "knobs": [[2, 3]]}
+    candidate = merged_groups.build(problem, DEVICE, config)
+    assert_computes(candidate, problem, attributes_of(geometry), rng)
+
+
+def test_a_name_says_how_many_groups_are_merged() -> None:
+    problem = Case("dX", Geometry((2, 96, 6, 5), (96, 24, 3, 3), group=4), "bfloat16", "last").problem()
+    engine = {"layout": "NCHW", "engine": 1, "knobs": [[2, 3]]}
+    assert merged_groups.named(problem, DEVICE, "merged4_cudnn_NCHW_eng1_k2=3") == {**engine, "merged": 4}
+    assert merged_groups.named(problem, DEVICE, "merged2_cudnn_NCHW_eng1_k2=3") is None, "48 channels are too few"
+    assert merged_groups.named(problem, DEVICE, "cudnn_NCHW_eng1_k2=3") is None
+
+
+@pytest.mark.parametrize(
+    ("geometry", "dtype", "layout"),
+    [
+        (Geometry((2, 64, 6, 5), (64, 16, 3, 3), group=4), "bfloat16", "last"),
+        (Geometry((2, 96, 6, 5), (96, 24, 3, 3), group=4), "bfloat16", "first"),
+        (Geometry((2, 96, 6, 5), (96, 24, 3, 3), group=4), "float32", "last"),
+        (Geometry((2, 10, 6, 5), (10, 5, 3, 3), group=2), "float16", "last"),
+    ],
+    ids=["a power of two", "channels first", "float32", "too narrow together"],
+)
+def test_other_groups_stay(geometry: Geometry, dtype: str, layout: Any) -> None:
+    problem = Case("dX", geometry, dtype, layout).problem()
+    assert Implementation("merged_groups", merged_groups, problem, DEVICE).supports() is not None
+
+
+def attributes_of(geometry: Geometry) -> dict[str, Any]:
     _, _, strides, dilations, begin, end = zip(*geometry.axes, strict=True)
-    attributes = {"strides": strides, "dilations": dilations, "pads": begin + end, "group": geometry.group}
-    candidate = ChannelsLastCandidate(problem, DEVICE, OnHost(problem.channels_last, attributes))
+    return {"strides": strides, "dilations": dilations, "pads": begin + end, "group": geometry.group}
+
+
+def assert_computes(
+    candidate: CopyingCandidate, problem: Problem, attributes: dict[str, Any], rng: np.random.Generator
+) -> None:
+    """It gives what the float64 formula gives, in poisoned memory, and leaves its inputs."""
+    gradient = problem.gradient
     candidate.prepare()
     memory = Memory()
     addresses = tuple(memory.array(each) for each in problem.inputs)
-    values = [rng.standard_normal(each.shape).astype(np.float32) for each in problem.inputs]
+    values = [rng.standard_normal(each.shape).astype(each.dtype) for each in problem.inputs]
     for address, each, value in zip(addresses, problem.inputs, values, strict=True):
         at(address, each)[...] = value
     output = memory.array(problem.output)
     candidate(addresses, (output,), memory.of(candidate.workspace), 0)
     names = {"Y": ("X", "W", "B"), "dX": ("dY", "W"), "dW": ("dY", "X")}[gradient]
     given = dict(zip(names, values, strict=True))
-    given |= {other: np.ones(problem.output.shape) for other in ("X", "W") if other not in given}
+    given |= {other: np.ones(problem.output.shape, problem.output.dtype) for other in ("X", "W") if other not in given}
     operator = "Conv" if gradient == "Y" else "ConvGrad"
     assert_close(operator, gradient, at(output, problem.output), reference(operator, given, attributes)[gradient])
     for address, each, value in zip(addresses, problem.inputs, values, strict=True):
@@ -131,7 +195,7 @@ def test_what_lies_well_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     geometry = GEOMETRIES["1x1"]
     mixed = Case("dX", geometry, "bfloat16", "last").problem()
     mixed = replace(mixed, X=Case("dX", geometry, "bfloat16", "first").problem().X)
-    candidate = ChannelsLastCandidate(mixed, DEVICE, OnHost(mixed.channels_last, {}))
+    candidate = channels_last_candidate(mixed, DEVICE, OnHost(mixed.channels_last, {}))
     candidate.prepare()
     assert copied == [geometry.X]
     assert candidate.workspace == 512 + 2 * prod(geometry.X), "the engine's, and behind it the copy's"
@@ -186,7 +250,7 @@ def test_a_kernel_for_few_channels_stands_between_copies_too(monkeypatch: pytest
     (candidate,) = source.candidates()
     assert candidate.name == "channels_last_few_channels"
     for again in (source.build(candidate.recipe), source.named(candidate.name)):
-        assert isinstance(again, ChannelsLastCandidate)
+        assert isinstance(again, CopyingCandidate)
         inside: list[Any] = [again.inner, candidate.inner]
         assert (again.name, inside[0].config) == (candidate.name, inside[1].config)
     with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:

@@ -7,14 +7,14 @@ channels, may gain more than they cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.contiguous import copy_launch
-from gradkern.cuda.device import Device
+from gradkern.cuda.device import Device, check, driver
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.dry_run import DryRunDevice
 from gradkern.cuda.launch import Launch
@@ -34,43 +34,64 @@ _ALIGNED = 256  # bytes: alignment of a copy
 _MOST = 16
 """Engines that are tried: cuDNN's heuristics list useful ones first, and variations of the best follow."""
 
-Copies = list[tuple[int, int, Launch]]
-"""For each copied array: its place among inputs or outputs, its offset in the workspace, and the launch."""
+
+class Move(NamedTuple):
+    """A copy between an array of the call and one in the workspace."""
+
+    place: int  # among inputs or outputs
+    held: Tensor  # in the workspace
+    source: Tensor
+    target: Tensor
 
 
-class ChannelsLastCandidate:
-    """A candidate for the same problem on channels-last arrays, with the copies that it needs."""
+class CopyingCandidate:
+    """A candidate for another problem of the same result, with the copies before and after it.
 
-    def __init__(self, problem: Problem, device: Device, inner: Candidate) -> None:
-        self.problem, self.device, self.inner = problem, device, inner
-        self.name, self.origin, self.recipe = f"{_PREFIX}{inner.name}", inner.origin, inner.recipe
+    prefix         of the inner candidate's name
+    before, after  the copies; elements of an array in the workspace that none writes are 0
+    """
+
+    def __init__(
+        self, prefix: str, device: Device, inner: Candidate, before: Iterable[Move], after: Iterable[Move]
+    ) -> None:
+        self.device, self.inner = device, inner
+        self.name, self.origin, self.recipe = f"{prefix}{inner.name}", inner.origin, inner.recipe
         self.notes = inner.notes | _COMPILES
         self.workspace = 0
-        self._before: Copies = []
-        self._after: Copies = []
+        self._moves = list(before), list(after)
+        self._before: list[tuple[Move, int, Launch]] = []  # with offsets in the workspace
+        self._after: list[tuple[Move, int, Launch]] = []
 
     def prepare(self) -> None:
         self.inner.prepare()
-        self.workspace, laid = self.inner.workspace, _laid(self.problem)
-        before, after = (self.problem.inputs, laid.inputs), ((laid.output,), (self.problem.output,))
-        self._before = [self._copy(*each) for each in _moved(*before)]
-        self._after = [self._copy(*each) for each in _moved(*after)]
+        self.workspace = self.inner.workspace
+        self._before, self._after = ([self._copy(each) for each in moves] for moves in self._moves)
 
-    def _copy(self, place: int, source: Tensor, target: Tensor) -> tuple[int, int, Launch]:
+    def _copy(self, move: Move) -> tuple[Move, int, Launch]:
         offset = round_up(self.workspace, _ALIGNED)
-        self.workspace = offset + source.nbytes
-        return place, offset, copy_launch(source, target, self.device)
+        self.workspace = offset + move.held.nbytes
+        return move, offset, copy_launch(move.source, move.target, self.device)
 
     def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
         read, written = list(inputs), list(outputs)
-        for place, offset, launch in self._before:
+        for (place, held, source, _), offset, launch in self._before:
             read[place] = workspace + offset
+            if held.size > source.size:
+                check(driver.cuMemsetD8Async(read[place], 0, held.nbytes, stream), "writing zeros")
             launch((inputs[place], read[place]), stream)
-        for place, offset, _ in self._after:
-            written[place] = workspace + offset
+        for move, offset, _ in self._after:
+            written[move.place] = workspace + offset
         self.inner(tuple(read), tuple(written), workspace, stream)
-        for place, _, launch in self._after:
-            launch((written[place], outputs[place]), stream)
+        for move, _, launch in self._after:
+            launch((written[move.place], outputs[move.place]), stream)
+
+
+def channels_last_candidate(problem: Problem, device: Device, inner: Candidate) -> CopyingCandidate:
+    """The candidate for the same problem on channels-last arrays, with copies of those in other orders."""
+    laid = _laid(problem)
+    before = [Move(place, other, one, other) for place, one, other in _moved(problem.inputs, laid.inputs)]
+    after = [Move(place, one, one, other) for place, one, other in _moved((laid.output,), (problem.output,))]
+    return CopyingCandidate(_PREFIX, device, inner, before, after)
 
 
 def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
@@ -89,13 +110,13 @@ def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
     yield from (each.recipe for each in islice(found, _MOST))
 
 
-def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> ChannelsLastCandidate:
+def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> CopyingCandidate:
     """A candidate from its inner candidate's config. Raises Refusal if this cuDNN or this device does not take it."""
     laid = _laid(problem)
     if "kernel" in config:
-        return ChannelsLastCandidate(problem, device, few_channels.build(laid, device, config))
+        return channels_last_candidate(problem, device, few_channels.build(laid, device, config))
     inner = Untried() if isinstance(device, DryRunDevice) else cudnn.build(laid, device, config)
-    return ChannelsLastCandidate(problem, device, inner)
+    return channels_last_candidate(problem, device, inner)
 
 
 def named(problem: Problem, device: Device, name: str) -> Mapping[str, Any] | None:

@@ -38,6 +38,7 @@ _MODULES = {  # by their names in the store
     "few_channels": "few_channels.candidates",
     "gemm": "gemm.candidates",
     "channels_last": "channels_last",
+    "merged_groups": "merged_groups",
 }
 
 
@@ -153,6 +154,7 @@ def _sources(problem: Problem, device: Device) -> tuple[Implementation, ...]:
     else:
         names, copies = ["cudnn", "gemm"], ["channels_last"] * (problem.channels_last != problem)
         names = ["few_channels", *copies, *names] if problem.of_few_channels else [*names, *copies]
+        names = [*["merged_groups"] * problem.of_padded_groups, *names]
     return tuple(Implementation(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
 
 

@@ -73,6 +73,15 @@ class Problem:
         return few and self.gradient == "dW" and self.dtype in ("float16", "bfloat16")
 
     @property
+    def of_padded_groups(self) -> bool:
+        """Whether cuDNN pads the channels of each group: channels-last arrays of 16-bit types in groups whose number of
+        channels is no power of two.
+        """
+        geometry = self.geometry
+        is_padded = geometry.group > 1 and geometry.channels.bit_count() > 1
+        return is_padded and self.dY.dtype.itemsize == 2 and geometry.rank <= 3 and self.channels_last == self
+
+    @property
     def of_many_taps(self) -> bool:
         """A depthwise dX or Y that tensor cores should compute fastest, from measurements on an H200. With few taps,
         short rows or little work, their overhead beside the products dominates.
