@@ -114,8 +114,8 @@ def test_what_cannot_be_left_whole_is_named() -> None:
         gradkern.torch.enable("layer_norm", devices="cpu", inductor="gelu")
     with pytest.raises(ArgumentError, match="inductor is 3; expected names of layer_norm, rms_norm"):
         gradkern.torch.enable(devices="cpu", inductor=3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ArgumentError, match="timed is 'yes'; expected True or False"):
-        gradkern.torch.enable(devices="cpu", timed=wrong)
+    with pytest.raises(ArgumentError, match="only_faster is 'yes'; expected True or False"):
+        gradkern.torch.enable(devices="cpu", only_faster=wrong)
     assert not gradkern.torch.is_enabled()
 
 

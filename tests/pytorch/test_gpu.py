@@ -427,17 +427,6 @@ def test_compiled_models_call_what_inductor_is_told_to_leave_whole(model: Model,
     torch.compiler.reset()
 
 
-def test_a_report_tells_the_time_on_the_device(model: Model, x: torch.Tensor) -> None:
-    gradkern.torch.enable(min_bytes=0, plan="now", timed=True)
-    for _ in range(3):
-        gradients(model, x)
-    times = [(row.taken_us, row.declined_us) for row in gradkern.torch.report() if row.taken]
-    assert len(times) >= 6
-    assert all(ours is not None and 0 < ours < 1e5 for ours, _ in times)
-    with no_synchronization():
-        gradients(model, x)  # telling the time waits for nothing in a step
-
-
 def test_peak_memory_is_eagers(model: Model, x: torch.Tensor) -> None:
     def peak() -> int:
         gradients(model, x)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import typing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -608,27 +607,3 @@ def test_an_interrupt_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "plan_for", interrupt)
     with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"), pytest.raises(KeyboardInterrupt):
         LayerNorm().step()
-
-
-def test_a_report_tells_how_long_calls_take_if_it_was_asked_to() -> None:
-    step = LayerNorm().step
-    with gradkern.torch.enabled(devices="cpu", min_bytes=0, plan="now"):
-        step()
-        step()
-    (row,) = gradkern.torch.report()
-    assert (row.taken_us, row.declined_us) == (None, None)
-    gradkern.torch.forget()
-    with gradkern.torch.enabled(devices="cpu", min_bytes=0, only_faster=False, timed=True):
-        step()
-        step()
-        (row,) = gradkern.torch.report()
-        assert row.taken_us is None
-        assert row.declined_us is not None
-        gradkern.torch.tune(step)
-        start = time.perf_counter()
-        step()
-        took = (time.perf_counter() - start) * 1e6
-    (row,) = gradkern.torch.report()
-    assert row.taken_us is not None
-    assert 0 < row.taken_us <= took
-    assert f"gradkern {row.taken_us:.1f} us, PyTorch {row.declined_us:.1f} us" in str(gradkern.torch.report())

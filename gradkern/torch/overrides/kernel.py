@@ -55,7 +55,7 @@ class Kernel:
         self._runs: dict[tuple[Description, Any], tuple[Run, Callable[..., Steps], str]] = {}
         self._least = 0
         self.by_python = ""  # why Python answers all calls, where machine code was asked for
-        self._enabled = self._timed = self._raises = False
+        self._enabled = self._raises = False
         self._native: NativeKernel | None = None  # where machine code answers now
         self.inactive = ""  # why every call is PyTorch's until the next `activate`
         self._changing = locks.reentrant_lock()
@@ -78,7 +78,7 @@ class Kernel:
     def follow(self, options: Options) -> None:
         """Answer calls by these options; none come before the override is installed."""
         self.options = options
-        self._timed, self._raises = options.timed, options.on_refusal == "raise"
+        self._raises = options.on_refusal == "raise"
         for each in self.signatures() if self._raises else ():
             if each.reason:
                 each.withdraw()  # Python raises for them
@@ -129,7 +129,7 @@ class Kernel:
 
     def _set_enabled(self, enabled: bool) -> None:
         self._enabled = enabled
-        self._native = self.override.native if enabled and self.options.native and not self._timed else None
+        self._native = self.override.native if enabled and self.options.native else None
         if self.override.native is not None:
             ways = words.BY_PYTORCH, words.BY_PYTHON, words.BY_RECORDS
             self.override.native.answer(ways[enabled + (self._native is not None)])
@@ -240,7 +240,7 @@ class Kernel:
                 return self._first(keys, args, named, tensors, (x.shape, rest))
             if run is not None:
                 try:
-                    results = signature.taken_time(x.device, run, tensors) if self._timed else run(tensors)
+                    results = run(tensors)
                     if results is not None:
                         finish = signature.description.finish  # pyright: ignore[reportOptionalMemberAccess]
                         if finish:
@@ -253,10 +253,7 @@ class Kernel:
                     self._failed(signature, error)
             elif self._raises and signature.reason:
                 self._refused(signature, signature.reason)
-            if self._timed:
-                answer, count = signature.declined_time(x.device, self._original, tensors, keys, *args, **named)
-            else:
-                answer, count = self._original(tensors, keys, *args, **named)
+            answer, count = self._original(tensors, keys, *args, **named)
             count(signature).tick()
             if self._native is not None and signature.reason and count is _DECLINED:
                 self._leave(self._native, signature, args, named)

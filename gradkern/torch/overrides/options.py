@@ -39,7 +39,6 @@ class OptionsByName(TypedDict, total=False):
     on_refusal: Refusal
     plan: When
     inductor: Decomposed | Iterable[Decomposed]
-    timed: bool
     only_faster: bool
     native: bool
 
@@ -52,7 +51,7 @@ class AllOptions(OptionsByName, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster, native: see `gradkern.torch.enable`."""
+    """ops, devices, min_bytes, on_refusal, plan, inductor, only_faster, native: see `gradkern.torch.enable`."""
 
     ops: tuple[str, ...] = GROUPS
     devices: tuple[str, ...] = ("cuda",)
@@ -60,7 +59,6 @@ class Options:
     on_refusal: Refusal = "torch"
     plan: When = "tune"
     inductor: tuple[str, ...] = ()
-    timed: bool = False
     only_faster: bool = True
     native: bool = False
 
@@ -81,7 +79,7 @@ class Options:
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 raise ArgumentError(f"enable: min_bytes of {name} is {size!r}; expected a number of bytes, 0 or more")
         refusal, when = _one("on_refusal", raw.on_refusal, get_args(Refusal)), _one("plan", raw.plan, get_args(When))
-        for name in ("timed", "only_faster", "native"):
+        for name in ("only_faster", "native"):
             if not isinstance(getattr(raw, name), bool):
                 raise ArgumentError(f"enable: {name} is {getattr(raw, name)!r}; expected True or False")
         devices, whole = _names("devices", raw.devices, ("cuda", "cpu")), _names("inductor", raw.inductor, _DECOMPOSED)

@@ -12,7 +12,6 @@ from gradkern.torch.compile_backend.findings import Finding, shown
 from gradkern.torch.counter import calls
 from gradkern.torch.overrides.kernel import MOST, Kernel
 from gradkern.torch.overrides.signatures import Signature
-from gradkern.torch.overrides.timing import mean
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,6 @@ class Row:
                       last such call, what failed: it tries again
     natively  how many of those taken machine code has answered; by_python says why Python answers the next, with
               enable(native=True); "" where machine code does
-    taken_us, declined_us   microseconds that one call takes on the device, in the mean; None without enable(timed=True)
     """
 
     op: str
@@ -33,8 +31,6 @@ class Row:
     taken: int
     declined: int
     reason: str
-    taken_us: float | None = None
-    declined_us: float | None = None
     natively: int = 0
     by_python: str = ""
 
@@ -110,10 +106,7 @@ class Report:
             lines.append(f"gradkern.torch: {self.taken} calls by gradkern, {self.declined} by PyTorch")
         for row in self.rows:
             who = row.reason or "gradkern"
-            times = (("gradkern", row.taken_us), ("PyTorch", row.declined_us))
-            took = ", ".join(f"{name} {us:.1f} us" for name, us in times if us is not None)
             line = f"{row.taken:8} {row.declined:8}  {row.op} {row.device} {row.signature}: {who}"
-            line += f" ({took})" if took else ""
             lines.append(line + (f"; Python answers: {row.by_python}" if row.by_python else ""))
         return "\n".join(lines)
 
@@ -131,12 +124,11 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
             found.setdefault((each.text, reason), []).append(each)
         for (text, reason), alike in found.items():
             taken, declined = sum(each.taken.value for each in alike), sum(each.declined.value for each in alike)
-            times = (mean(each.taken_time for each in alike), mean(each.declined_time for each in alike))
             natively = sum(each.natively.value for each in alike)
             by_python = ""
             if kernel.options.native and not reason:
                 by_python = kernel.by_python or next((each.by_python for each in alike if each.by_python), "")
-            rows.append(Row(name, device, text, taken, declined, reason, *times, natively, by_python))
+            rows.append(Row(name, device, text, taken, declined, reason, natively, by_python))
         if kernel.enabled and kernel.override.covered:
             reason = "another kernel was registered on top of gradkern's: it gets the calls that this one hands on"
             rows.append(Row(name, device, "every call", 0, 0, reason))

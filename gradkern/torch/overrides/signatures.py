@@ -16,7 +16,6 @@ from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Derived
 from gradkern.torch.counter import Counter
 from gradkern.torch.native.kernel import Record
 from gradkern.torch.native.recording import Steps
-from gradkern.torch.overrides.timing import Timer
 
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _INDICES = {torch.int32, torch.int64}
@@ -134,8 +133,8 @@ class Signature:
     """
 
     __slots__ = (
-        *("args", "by_python", "comparison", "declined", "declined_time", "description", "failure"),
-        *("key", "natively", "reason", "records", "run", "steps", "taken", "taken_time", "taught", "text"),
+        *("args", "by_python", "comparison", "declined", "description", "failure"),
+        *("key", "natively", "reason", "records", "run", "steps", "taken", "taught", "text"),
     )
 
     def __init__(
@@ -154,7 +153,6 @@ class Signature:
         self.taught = 0
         self.run: Callable[[tuple[torch.Tensor, ...]], Any] | None = None
         self.taken, self.declined, self.natively = Counter(), Counter(), Counter()
-        self.taken_time, self.declined_time = Timer(), Timer()
 
     @property
     def waits(self) -> bool:

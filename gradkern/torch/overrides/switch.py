@@ -53,7 +53,6 @@ def enable(
     on_refusal: Refusal = "torch",
     plan: When = "tune",
     inductor: Decomposed | Iterable[Decomposed] = (),
-    timed: bool = False,
     only_faster: bool = True,
     native: bool = False,
 ) -> None:
@@ -72,7 +71,6 @@ def enable(
                 compiled by Inductor calls, too. By default none: it decomposes them and fuses them with their
                 neighbours, and a call prevents that. It always calls convolutions. A change recompiles what this
                 process has compiled (torch.compiler.reset)
-    timed       let `report` show how long calls take on the device, gradkern's and PyTorch's; costs some us a call
     only_faster  `tune` times gradkern's kernels and PyTorch's for each kind of call, on random data, and leaves to
                 PyTorch those that do not gain more on the device than they cost on the host, and a whole operator
                 where that is better for the step. False takes all that has a plan; so do plan="now" and
@@ -80,7 +78,7 @@ def enable(
     native      machine code answers calls of kinds that have come before, without Python and without the GIL: on the
                 host a call then costs about what PyTorch's own does. So it does gradkern's operators in models that are
                 compiled with backend="gradkern". New, and off by default. `report` says of which
-                kinds of calls Python answers nevertheless, and why. timed=True leaves all to Python
+                kinds of calls Python answers nevertheless, and why
 
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
     second call changes the options. Spawned processes have to call it for themselves. Code compiled by AOTInductor, or
@@ -94,7 +92,7 @@ def enable(
     """
     if devices is None:
         devices = "cuda" if torch.cuda.device_count() else "cpu"
-    options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, timed, only_faster, native)
+    options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, only_faster, native)
     tensor_guards()  # tried out now, not in a step
     with _changing:
         there = [each for each in _kernels() if _there(each)]
