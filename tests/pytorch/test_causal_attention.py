@@ -68,7 +68,7 @@ def packed(q: Tensor) -> Tensor:
     begins = (torch.diff(ids, prepend=ids[:, :1] - 1, dim=-1) != 1).cumsum(-1)
     batch = torch.arange(2)[:, None, None, None]
     query, key = positions()[None, None, :, None], positions()[None, None, None, :]
-    same = begins[batch, query] == begins[batch, key]
+    same = begins[batch, query].__eq__(begins[batch, key])  # as Dynamo of PyTorch 2.11 has every such comparison
     return (query.new_ones((), dtype=torch.bool) & (key <= query) & same).expand(2, -1, LENGTH, LENGTH)
 
 

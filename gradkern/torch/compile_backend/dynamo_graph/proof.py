@@ -258,4 +258,6 @@ def _between(first: fx.Node, last: fx.Node | None = None) -> Iterator[fx.Node]:
 
 
 def name_of(node: fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    """What is called; of a method such as __eq__, which Dynamo of PyTorch 2.11 calls, the operator's name."""
+    target: Any = _operator(node.target) if isinstance(node.target, str) else node.target
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
