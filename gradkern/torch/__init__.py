@@ -11,10 +11,9 @@ calls `enable()`.
 
 Under torch.compile, backend="gradkern" computes in one pass what stands around norms: gradkern.torch.compile_backend.
 Other backends: with "aot_eager" all that `enable` took over is called; Inductor calls convolution_backward and nothing
-else, as it decomposes norms and GELU before and fuses them with their neighbours, unless enable(inductor=...) names
-them. Of the functions and modules the forward passes are traced and fused; the backward passes of norms and linear_gelu
-are calls of torch.ops.gradkern. Each such call is a barrier to fusion: measure before preferring it to what Inductor
-makes.
+else, as it decomposes norms and GELU before and fuses them with their neighbours. Of the functions and modules the
+forward passes are traced and fused; the backward passes of norms and linear_gelu are calls of torch.ops.gradkern. Each
+such call is a barrier to fusion: measure before preferring it to what Inductor makes.
 """
 
 from __future__ import annotations

@@ -55,8 +55,6 @@ def main(file: str) -> None:
     step("off")
     gradkern.torch.enable(**options)
     step("on")
-    gradkern.torch.enable(**options, inductor=("layer_norm", "gelu"))
-    step("compiled")
     gradkern.torch.disable()
     step("off again")
     gradkern.torch.enable(**options)

@@ -408,25 +408,6 @@ def test_compiled_models_take_convolutions(model: Model, x: torch.Tensor) -> Non
     assert taken("convolution") >= 2
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_compiled_models_call_what_inductor_is_told_to_leave_whole(model: Model, x: torch.Tensor, mode: str) -> None:
-    gradkern.torch.disable()
-    expected = gradients(model, x)
-    options: Any = {"min_bytes": 0, "plan": "now"}
-    gradkern.torch.enable(**options, inductor=("layer_norm", "batch_norm", "gelu"))
-    compiled: Any = torch.compile(model, mode=mode)
-    results: Any = None
-    for _ in range(4):  # reduce-overhead captures a graph of the second or third, where every kernel must be planned
-        results = gradients(compiled, x)
-    for one, other in zip(results, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
-    assert taken("native_layer_norm") >= 1
-    assert taken("gelu") >= 1
-    gradkern.torch.disable()
-    torch.compiler.reset()
-
-
 def test_peak_memory_is_eagers(model: Model, x: torch.Tensor) -> None:
     def peak() -> int:
         gradients(model, x)

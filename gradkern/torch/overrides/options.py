@@ -11,15 +11,11 @@ from gradkern.errors import ArgumentError, nearest
 Group = Literal[
     "layer_norm", "rms_norm", "batch_norm", "group_norm", "conv", "gelu", "softmax", "embedding", "pooling", "resize"
 ]
-Decomposed = Literal["layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu", "embedding"]
 Refusal = Literal["torch", "warn", "raise"]
 When = Literal["tune", "now"]
 
 GROUPS = get_args(Group)
 """What users call the operators that can be taken over."""
-
-_DECOMPOSED = get_args(Decomposed)
-"""Those that Inductor decomposes unless the option `inductor` names them."""
 
 MIN_BYTES = {
     **dict.fromkeys(GROUPS, 1 << 20),
@@ -38,7 +34,6 @@ class OptionsByName(TypedDict, total=False):
     min_bytes: int | Mapping[Group, int] | None
     on_refusal: Refusal
     plan: When
-    inductor: Decomposed | Iterable[Decomposed]
     only_faster: bool
     native: bool
 
@@ -51,14 +46,13 @@ class AllOptions(OptionsByName, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """ops, devices, min_bytes, on_refusal, plan, inductor, only_faster, native: see `gradkern.torch.enable`."""
+    """ops, devices, min_bytes, on_refusal, plan, only_faster, native: see `gradkern.torch.enable`."""
 
     ops: tuple[str, ...] = GROUPS
     devices: tuple[str, ...] = ("cuda",)
     min_bytes: Mapping[str, int] = field(default_factory=dict)
     on_refusal: Refusal = "torch"
     plan: When = "tune"
-    inductor: tuple[str, ...] = ()
     only_faster: bool = True
     native: bool = False
 
@@ -82,11 +76,7 @@ class Options:
         for name in ("only_faster", "native"):
             if not isinstance(getattr(raw, name), bool):
                 raise ArgumentError(f"enable: {name} is {getattr(raw, name)!r}; expected True or False")
-        devices, whole = _names("devices", raw.devices, ("cuda", "cpu")), _names("inductor", raw.inductor, _DECOMPOSED)
-        for name in whole:
-            if name not in chosen:
-                raise ArgumentError(f"enable: inductor has {name!r}, but ops does not")
-        found = {"ops": chosen, "devices": devices, "min_bytes": gates, "inductor": whole}
+        found = {"ops": chosen, "devices": _names("devices", raw.devices, ("cuda", "cpu")), "min_bytes": gates}
         return replace(raw, on_refusal=refusal, plan=when, **found)  # type: ignore[arg-type]
 
     @property

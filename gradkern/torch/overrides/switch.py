@@ -22,7 +22,7 @@ from gradkern.torch.native import sites
 from gradkern.torch.overrides import ranks
 from gradkern.torch.overrides.comparison import Verdicts, compare, follow, leave_short, verdicts
 from gradkern.torch.overrides.kernel import Kernel
-from gradkern.torch.overrides.options import Decomposed, Group, Options, OptionsByName, Refusal, When
+from gradkern.torch.overrides.options import Group, Options, OptionsByName, Refusal, When
 from gradkern.torch.overrides.report import Report, report_of
 from gradkern.torch.overrides.signatures import Signature
 from gradkern.torch.overrides.step_comparison import compare_graphs, compare_steps, forget_runs
@@ -52,7 +52,6 @@ def enable(
     min_bytes: int | Mapping[Group, int] | None = None,
     on_refusal: Refusal = "torch",
     plan: When = "tune",
-    inductor: Decomposed | Iterable[Decomposed] = (),
     only_faster: bool = True,
     native: bool = False,
 ) -> None:
@@ -67,10 +66,6 @@ def enable(
                 of a kind warns; "raise", a ProviderError comes out of backward()
     plan        when kernels are chosen and compiled: "tune", in `tune(step)` and nowhere else, so that no step waits;
                 "now", in the first call of a kind: it may take seconds. Never while a graph is captured
-    inductor    those of "layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu", "embedding" that a model
-                compiled by Inductor calls, too. By default none: it decomposes them and fuses them with their
-                neighbours, and a call prevents that. It always calls convolutions. A change recompiles what this
-                process has compiled (torch.compiler.reset)
     only_faster  `tune` times gradkern's kernels and PyTorch's for each kind of call, on random data, and leaves to
                 PyTorch those that do not gain more on the device than they cost on the host, and a whole operator
                 where that is better for the step. False takes all that has a plan; so do plan="now" and
@@ -92,7 +87,7 @@ def enable(
     """
     if devices is None:
         devices = "cuda" if torch.cuda.device_count() else "cpu"
-    options = Options.of(ops, devices, min_bytes, on_refusal, plan, inductor, only_faster, native)
+    options = Options.of(ops, devices, min_bytes, on_refusal, plan, only_faster, native)
     tensor_guards()  # tried out now, not in a step
     with _changing:
         there = [each for each in _kernels() if _there(each)]
@@ -108,7 +103,6 @@ def enable(
                 kernel.enable(options)
             else:
                 kernel.disable()
-        _leave_whole(options.inductor)
         sites.allow(options.native)
         _options[:] = [options]
 
@@ -140,16 +134,8 @@ def disable() -> None:
     with _changing:
         for kernel in _kernels():
             kernel.disable()
-        _leave_whole(())
         sites.allow(False)
         _options.clear()
-
-
-def _leave_whole(groups: tuple[str, ...]) -> None:
-    if groups != (_options[0].inductor if _options else ()):
-        from gradkern.torch.overrides.inductor import leave_whole  # here: it imports Inductor, and few need it
-
-        leave_whole(groups)
 
 
 def is_enabled() -> bool:
