@@ -41,6 +41,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str, str]] = {
     "batch norm + silu": (
         lambda: nn.Sequential(nn.BatchNorm2d(4), nn.SiLU()), (3, 4, 5, 5), "0.bias", "batch_norm + silu"
     ),
+    "group norm + silu": (
+        lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.SiLU()), (3, 4, 5, 5), "0.bias", "group_norm + silu"
+    ),
     "instance norm + silu, bias": (InstanceNormSilu, (3, 4, 5, 5), "norm.bias", "instance_norm + silu"),
     "instance norm + silu, weight": (InstanceNormSilu, (3, 4, 5, 5), "norm.weight", "instance_norm + silu"),
 }  # fmt: skip

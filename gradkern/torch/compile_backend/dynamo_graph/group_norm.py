@@ -33,7 +33,12 @@ from gradkern.torch.operators import new_like, wide
 Tensor = torch.Tensor
 
 GROUP_NORM = define("group_norm_act", forward_pass, ("y", "mean", "inv_std"))
-gradient(GROUP_NORM, backward_pass, ("x", "weight", "bias", "sample_scale", "sample_shift"))
+BACKWARD = gradient(
+    GROUP_NORM,
+    backward_pass,
+    ("x", "weight", "bias", "sample_scale", "sample_shift"),
+    computed={"bias": lambda x, weight, bias, *more: None if more[-2] == "none" else bias},
+)
 
 
 _NAME = "group_norm"

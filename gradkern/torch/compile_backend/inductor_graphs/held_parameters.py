@@ -1,7 +1,8 @@
 """Stage 2, in the graph of both passes: what a backward pass reads of parameters that eager does not save is copied.
 
-A program may write the bias of a linear layer or of a batch norm between the two passes, as eager's gradients need none
-of them. gradkern's compute an activation's input again, from the bias too. The forward pass copies them in one launch.
+A program may write the bias of a linear layer, a batch norm or a group norm between the two passes, as eager's
+gradients need none of them. gradkern's compute an activation's input again, from the bias too. The forward pass copies
+them in one launch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph import batch_norm, instance_norm, linear_gelu
+from gradkern.torch.compile_backend.dynamo_graph import batch_norm, group_norm, instance_norm, linear_gelu
 from gradkern.torch.compile_backend.operators import define
 from gradkern.torch.operators import new_like
 
@@ -34,9 +35,17 @@ def _copies(tensors: list[Tensor]) -> list[Tensor]:
 HELD = define("held", _copies, "Tensor[]", copies_like)
 
 
-_NOT_SAVED = {linear_gelu.BACKWARD: (2,), batch_norm.BACKWARD: (5,), instance_norm.BACKWARD: (2, 3)}
+_NOT_SAVED = {
+    linear_gelu.BACKWARD: (2,),
+    batch_norm.BACKWARD: (5,),
+    group_norm.BACKWARD: (5,),
+    instance_norm.BACKWARD: (2, 3),
+}
 """By the backward operator, the places of parameters that eager's backward pass does not read."""
-_READERS = {*_NOT_SAVED, linear_gelu.BIAS_GELU, batch_norm.FORWARD, instance_norm.INSTANCE_NORM}
+_READERS = {
+    *_NOT_SAVED,
+    *(linear_gelu.BIAS_GELU, batch_norm.FORWARD, group_norm.GROUP_NORM, instance_norm.INSTANCE_NORM),
+}
 
 
 def hold(graph: fx.Graph) -> None:
