@@ -95,21 +95,6 @@ class _Known:
     AOTAutograd counts the versions of what it writes.
     """
 
-    __slots__ = (
-        "_address",
-        "_allocate",
-        "_can_repeat",
-        "_now",
-        "_places",
-        "_read",
-        "_results",
-        "_seen",
-        "_slot",
-        "_stream",
-        "_unwanted",
-        "_written",
-    )
-
     def __init__(self, call: OpCall, slot: Slot[Prepared], plan: Prepared, kind: TensorKind, tensors: Tensors) -> None:
         outputs, out = plan.call.outputs, call.out or {}
         made = [name for name in outputs if name not in out]

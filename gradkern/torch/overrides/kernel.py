@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -47,7 +48,7 @@ class Kernel:
         self.translation, self.key = translation, key
         self.options = Options()
         self.small = Counter()  # calls under the gate
-        self.forgotten = Forgotten()
+        self.forgotten: Tally[str] = Tally()  # kinds of calls that there was no more room for, and who answered them
         self._table: Recogniser[Callable[..., bool], Signature] = Recogniser(
             MOST, _MOST_ALIKE, keeps=lambda signature: signature.run is not None
         )
@@ -182,7 +183,7 @@ class Kernel:
             self._table.clear()
             self._runs.clear()
             self.small.less(self.small.value)
-            self.forgotten = Forgotten()
+            self.forgotten.clear()
             if self.override.native is not None:
                 self.override.native.clear()
         if self._enabled:
@@ -380,8 +381,8 @@ class Kernel:
 
     def _forget(self, signatures: list[Signature]) -> None:
         """Count kinds of calls that there is no more room for, and drop their plans."""
-        self.forgotten.add(signatures)
         for signature in signatures:
+            self.forgotten.update(kinds=1, taken=signature.taken.value, declined=signature.declined.value)
             signature.by_python = "it is forgotten"
             signature.withdraw()
         runs = [each.run for each in signatures if each.run is not None]
@@ -409,18 +410,6 @@ class Kernel:
         if how == "raise":
             raise ProviderError(text)
         warn(text, stacklevel=4)
-
-
-class Forgotten:
-    """Kinds of calls that there was no more room for: how many, and how often gradkern and PyTorch answered them."""
-
-    def __init__(self) -> None:
-        self.kinds = self.taken = self.declined = 0
-
-    def add(self, signatures: list[Signature]) -> None:
-        self.kinds += len(signatures)
-        self.taken += sum(each.taken.value for each in signatures)
-        self.declined += sum(each.declined.value for each in signatures)
 
 
 def _said(error: Exception) -> str:

@@ -133,9 +133,9 @@ def report_of(kernels: Iterable[Kernel]) -> Report:
             reason = "another kernel was registered on top of gradkern's: it gets the calls that this one hands on"
             rows.append(Row(name, device, "every call", 0, 0, reason))
         gone = kernel.forgotten
-        if gone.kinds:
-            what, reason = f"{gone.kinds} other kinds of calls", f"forgotten: more than {MOST} had come"
-            rows.append(Row(name, device, what, gone.taken, gone.declined, reason))
+        if gone:
+            what, reason = f"{gone['kinds']} other kinds of calls", f"forgotten: more than {MOST} had come"
+            rows.append(Row(name, device, what, gone["taken"], gone["declined"], reason))
         if kernel.small.value:
             least = kernel.options.least(kernel.translation.group)
             what, reason = ("small tensors", f"fewer than {least} bytes") if least else ("empty tensors", "it is empty")
