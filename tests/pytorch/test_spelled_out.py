@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -248,6 +249,35 @@ def test_under_autocast_gelus_and_norms_of_sums_of_two_types_are_taken() -> None
     with torch.autocast("cpu", torch.bfloat16):
         found = step(model, torch.compile(model, backend=rewritten), x.float())
     assert reported() == ({GELU: 2, NORM: 2}, {})
+    for name, each in found.items():
+        assert (each - exact[name]).norm() <= 2e-2 * exact[name].norm(), name
+
+
+def rewritten_as_on_cuda(graph_module: Any, inputs: Any) -> Any:
+    """CUDA's autocast computes pow in float32, so that GELU's result is float32."""
+    wide = set[Any]()
+    for node in graph_module.graph.nodes:
+        behind = node.target in (operator.mul, operator.add, torch.tanh) and wide & {*node.all_input_nodes}
+        if node.target is torch.pow or behind:
+            wide.add(node)
+            node.meta["example_value"] = node.meta["example_value"].float()
+    return rewritten(graph_module, inputs)
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        (lambda: nn.Linear(16, 8), ({GELU: 1}, {})),
+        (nn.Identity, ({}, {"autocast computes it in another type": 1})),
+    ],
+)
+def test_a_gelu_in_float32_is_taken_where_products_alone_read_it(behind: Any, expected: Any) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Conv1D(8, 16), GELUTanh(), behind()), example()
+    exact = step(double := copy.deepcopy(model).double(), double, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = step(model, torch.compile(model, backend=rewritten_as_on_cuda), x.float())
+    assert reported() == expected
     for name, each in found.items():
         assert (each - exact[name]).norm() <= 2e-2 * exact[name].norm(), name
 

@@ -16,12 +16,10 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
-from torch._C._nn import pad  # pyright: ignore[reportMissingImports]  functional.pad in Dynamo's graph
-from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
-from gradkern.torch.compile_backend.dynamo_graph.graph import called, memory_format, value
-from gradkern.torch.compile_backend.dynamo_graph.norms import Norm, is_cast, norms
+from gradkern.torch.compile_backend.dynamo_graph.graph import called, memory_format, type_read, value
+from gradkern.torch.compile_backend.dynamo_graph.norms import Norm, norms
 from gradkern.torch.compile_backend.operators import define, differentiable, unregistered
 from gradkern.torch.functional.residual_norms import (
     BRANCH,
@@ -101,7 +99,7 @@ def _is_view(node: Any) -> bool:
 def _site(norm: Norm, view: fx.Node | None) -> Site:
     addition, total = norm.x, value(norm.x)
     name, terms = f"add + {norm.kind}", _terms(norm.x)
-    dtype = _output_type(norm)
+    dtype = type_read(norm.end)
     reason = _reason(norm, terms, dtype)
     if reason or total is None or terms is None or dtype is None:
         return Site(name, norm.end, total, reason=reason)
@@ -144,43 +142,6 @@ def _terms(addition: fx.Node) -> tuple[fx.Node, fx.Node] | None:
     if not isinstance(one, fx.Node) or not isinstance(other, fx.Node):
         return None
     return (one, other) if tensors[1].dtype == total.dtype else (other, one)
-
-
-_PRODUCTS = {
-    *(functional.linear, operator.matmul, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm),
-    *(torch.conv1d, torch.conv2d, torch.conv3d, functional.scaled_dot_product_attention),
-}
-_MOVES = {
-    *("view", "reshape", "flatten", "unflatten", "permute", "transpose", "contiguous", "squeeze", "unsqueeze"),
-    *(operator.getitem, torch.roll, torch.flatten, torch.reshape, torch.permute, torch.transpose, pad),
-}
-"""Functions and methods whose result has elements of their first argument, and zeros."""
-
-
-def _output_type(norm: Norm) -> torch.dtype | None:
-    """The type that the norm's result is given: that which it has, or the one of 16 bits that all that reads it casts
-    it to, as products do under autocast.
-    """
-    y = value(norm.end)
-    if y is None or y.dtype is not torch.float32:
-        return None if y is None else y.dtype
-    found = _read_as(norm.end)
-    return found.pop() if len(found) == 1 else y.dtype
-
-
-def _read_as(node: fx.Node) -> set[torch.dtype]:
-    """The types of what is computed from it; float32 where what reads it may compute with float32."""
-    found = set[torch.dtype]()
-    for user in node.users:
-        read = value(user)
-        if read is None and user.op.startswith("call_") and (user.target == "size" or user.target is getattr):
-            continue
-        if user.target in _MOVES and user.args[0] is node and read is not None:
-            found |= _read_as(user)
-        else:
-            casts = is_cast(user) or user.target in _PRODUCTS
-            found.add(read.dtype if read is not None and casts and read.itemsize == 2 else torch.float32)
-    return found
 
 
 def _place(norm: Norm, nodes: tuple[fx.Node, ...]) -> fx.Node:

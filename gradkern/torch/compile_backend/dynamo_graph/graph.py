@@ -8,6 +8,7 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._C._functorch import is_functorch_wrapped_tensor  # pyright: ignore[reportMissingImports]
+from torch._C._nn import pad  # pyright: ignore[reportMissingImports]  functional.pad in Dynamo's graph
 from torch.fx.experimental.symbolic_shapes import statically_known_true  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
@@ -28,6 +29,16 @@ _CALLED: dict[Any, str] = {
     functional.elu: "elu",
     functional.gelu: "gelu",
 }
+_CASTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"}
+_PRODUCTS = {
+    *(functional.linear, operator.matmul, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm),
+    *(torch.conv1d, torch.conv2d, torch.conv3d, functional.scaled_dot_product_attention),
+}
+_MOVES = {
+    *("view", "reshape", "flatten", "unflatten", "permute", "transpose", "contiguous", "squeeze", "unsqueeze"),
+    *(operator.getitem, torch.roll, torch.flatten, torch.reshape, torch.permute, torch.transpose, pad),
+}
+"""Functions and methods whose result has elements of their first argument, and zeros."""
 _METHODS = {"add": "add", "add_": "add_", "relu": "relu", "relu_": "relu"}
 
 
@@ -102,3 +113,38 @@ def where(node: fx.Node) -> str:
     path = list(stack.values())[-1][0] if stack else ""  # such as L['self']._modules['layer1'].bn
     words = [each.strip("'\"]") for each in path.replace("[", ".").split(".")[2:]]
     return ".".join(each for each in words if each != "_modules")
+
+
+def is_cast(node: Any) -> bool:
+    """Whether the call gives its input in a type, and changes nothing else."""
+    if not isinstance(node, fx.Node) or node.op != "call_method" or node.target not in _CASTS:
+        return False
+    x, y = value(node.args[0]), value(node)
+    only = all(isinstance(each, torch.dtype | torch.Tensor | str | fx.Node) for each in node.args[1:])
+    return only and node.kwargs.keys() <= {"dtype"} and x is not None and y is not None and x.device == y.device
+
+
+def type_read(node: fx.Node) -> torch.dtype | None:
+    """The type that the call's result may be given: that which it has, or the one of 16 bits that all that reads it
+    casts it to, as products do under autocast. None where it is no tensor.
+    """
+    y = value(node)
+    if y is None or y.dtype is not torch.float32:
+        return None if y is None else y.dtype
+    found = _read_as(node)
+    return found.pop() if len(found) == 1 else y.dtype
+
+
+def _read_as(node: fx.Node) -> set[torch.dtype]:
+    """The types of what is computed from it; float32 where what reads it may compute with float32."""
+    found = set[torch.dtype]()
+    for user in node.users:
+        read = value(user)
+        if read is None and user.op.startswith("call_") and (user.target == "size" or user.target is getattr):
+            continue
+        if user.target in _MOVES and user.args[0] is node and read is not None:
+            found |= _read_as(user)
+        else:
+            casts = is_cast(user) or user.target in _PRODUCTS
+            found.add(read.dtype if read is not None and casts and read.itemsize == 2 else torch.float32)
+    return found

@@ -18,7 +18,7 @@ from torch.fx.passes.utils.matcher_utils import SubgraphMatcher  # pyright: igno
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, value
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, type_read, value
 from gradkern.torch.compile_backend.operators import define, gradient, unregistered
 from gradkern.torch.direct import Direct, OpCall
 from gradkern.torch.functional.functions import GELU_GRAD
@@ -161,6 +161,6 @@ def _reason(gelu: fx.Node, linear: _Linear, x: Any) -> str:
         return "the linear layer has no bias"
     if y is None or not y.requires_grad:
         return "no gradient of it is wanted"
-    if x is None or y.dtype != x.dtype:  # of a GELU that is spelled out
+    if x is None or type_read(gelu) != x.dtype:  # of a GELU that is spelled out, as CUDA's autocast computes pow
         return "autocast computes it in another type"
-    return unregistered("BiasGelu", y.device, T=y.dtype, TB=bias.dtype)
+    return unregistered("BiasGelu", y.device, T=x.dtype, TB=bias.dtype)

@@ -16,7 +16,7 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.fx.experimental.symbolic_shapes import statically_known_true  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, only_user, value
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, is_cast, only_user, value
 from gradkern.torch.operators import wide
 
 _FUNCTIONS: dict[Any, str] = {
@@ -31,7 +31,6 @@ _CALLED: dict[Any, str] = {
     for module in (operator, torch)
     if hasattr(module, name)
 }
-_CASTS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -172,15 +171,6 @@ def _kind(node: Any) -> str:
     name = str(node.target)
     writes = name.endswith("_") and not name.startswith("__")  # such as mul_, and not __mul__
     return _NAMES.get(name.strip("_"), "") if node.op == "call_method" and not writes else ""
-
-
-def is_cast(node: Any) -> bool:
-    """Whether the call gives its input in a type, and changes nothing else."""
-    if not isinstance(node, fx.Node) or node.op != "call_method" or node.target not in _CASTS:
-        return False
-    x, y = value(node.args[0]), value(node)
-    only = all(isinstance(each, torch.dtype | torch.Tensor | str | fx.Node) for each in node.args[1:])
-    return only and node.kwargs.keys() <= {"dtype"} and x is not None and y is not None and x.device == y.device
 
 
 def _is_widening(node: Any) -> bool:
