@@ -142,7 +142,7 @@ def test_a_name_says_how_many_groups_are_merged() -> None:
     problem = Case("dX", Geometry((2, 96, 6, 5), (96, 24, 3, 3), group=4), "bfloat16", "last").problem()
     engine = {"layout": "NCHW", "engine": 1, "knobs": [[2, 3]]}
     assert merged_groups.named(problem, DEVICE, "merged4_cudnn_NCHW_eng1_k2=3") == {**engine, "merged": 4}
-    assert merged_groups.named(problem, DEVICE, "merged2_cudnn_NCHW_eng1_k2=3") is None, "48 channels are too few"
+    assert merged_groups.named(problem, DEVICE, "merged3_cudnn_NCHW_eng1_k2=3") is None, "of four groups"
     assert merged_groups.named(problem, DEVICE, "cudnn_NCHW_eng1_k2=3") is None
 
 
@@ -154,7 +154,7 @@ def test_a_name_says_how_many_groups_are_merged() -> None:
         (Geometry((2, 96, 6, 5), (96, 24, 3, 3), group=4), "float32", "last"),
         (Geometry((2, 10, 6, 5), (10, 5, 3, 3), group=2), "float16", "last"),
     ],
-    ids=["a power of two", "channels first", "float32", "too narrow together"],
+    ids=["a power of two", "channels first", "float32", "no whole vectors"],
 )
 def test_other_groups_stay(geometry: Geometry, dtype: str, layout: Any) -> None:
     problem = Case("dX", geometry, dtype, layout).problem()
