@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from gradkern.cuda.device_code.columns import bits_of
-from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.kernel import build
+from gradkern.ops.layer_norm.cuda.plan import GRADIENT_NAMES
+from gradkern.ops.layer_norm.cuda.row_config import ARGUMENTS
 from helpers import simulated
 from helpers.guarded import Guarded
 from helpers.layer_norm import Case
@@ -28,28 +30,19 @@ def simulate(
         dtype = {"X_grad": config.result, "branch_grad": config.branch}.get(name)
         new = Guarded((rows, columns), dtype, offset) if dtype else Guarded((columns,), config.parameter)
         held[name] = held[in_place] if name == "X_grad" and in_place else new
-    data = "Y" if config.invertible else "X"
-    inverse = "inv_std_dev" if config.has_mean else "inv_std_var"
     scratch = Guarded((grid * max(1, config.sums) * config.column_sums.padded_columns(columns),), config.compute)
     row_sums = Guarded((max(1, rows) * config.blocks_per_row * 2,), config.compute)
     counter = np.zeros(64, np.uint32)
     named = {
         "columns": columns,
         "slice_columns": config.slice_columns(columns),
-        "minus_mean": bits_of(-1 / columns, config.compute),
-        **{name: held[name].address for name in held},
-        "X": held[data].address,
-        "bias_or_X_grad_sum": max(held[name].address if name in held else 0 for name in ("bias", "X_grad_sum")),
-        "inv_std": held[inverse].address,
-        "residual": held["residual_grad"].address if "residual_grad" in held else 0,
-        "residual_stride": held["residual_grad"].array.strides[0] if "residual_grad" in held else 0,
+        "over_columns": bits_of(1 / columns, config.compute),
+        **{GRADIENT_NAMES[name]: each.address for name, each in held.items()},
         "partial": scratch.address,
         "row_sums": row_sums.address,
         "counter": counter.ctypes.data,
         "rows": rows,
-        "Y_grad_stride": held["Y_grad"].array.strides[0],
-        "X_stride": held[data].array.strides[0],
-        **{f"{name}_stride": held[name].array.strides[0] for name in ("X_grad", "branch_grad") if name in held},
+        **{f"{GRADIENT_NAMES[name]}_stride": each.array.strides[0] for name, each in held.items()},
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
     for phase in config.phases:

@@ -6,8 +6,10 @@ import numpy as np
 
 from gradkern.cuda.device_code.columns import bits_of
 from gradkern.ops.layer_norm import NAMES
-from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NormForwardConfig
-from gradkern.ops.layer_norm.cuda.forward.kernel import build
+from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.kernel import build
+from gradkern.ops.layer_norm.cuda.plan import NORM_NAMES
+from gradkern.ops.layer_norm.cuda.row_config import ARGUMENTS
 from helpers import simulated
 from helpers.guarded import Guarded
 from helpers.norm_forward import OUTPUTS, Case
@@ -45,10 +47,10 @@ def simulate(
         "slice_columns": config.slice_columns(columns),
         "over_columns": bits_of(1 / columns, config.compute),
         "epsilon": bits_of(case.epsilon, config.compute),
-        **{NAMES[name]: each.address for name, each in held.items()},
+        **{NORM_NAMES[name]: each.address for name, each in held.items()},
         "row_sums": row_sums.address,
         "rows": rows,
-        **{f"{NAMES[name]}_stride": each.array.strides[0] for name, each in held.items() if each.array.ndim == 2},
+        **{f"{NORM_NAMES[name]}_stride": each.array.strides[0] for name, each in held.items() if each.array.ndim == 2},
     }
     arguments = tuple(np.int64(named.get(name, 0)) for name in ARGUMENTS)
     for phase in config.phases:

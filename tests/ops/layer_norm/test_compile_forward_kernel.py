@@ -13,8 +13,9 @@ from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFI
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.ops.layer_norm import NAMES
-from gradkern.ops.layer_norm.cuda.forward.config import ARGUMENTS, NormForwardConfig
+from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
+from gradkern.ops.layer_norm.cuda.row_config import ARGUMENTS
 
 pytestmark = pytest.mark.thorough
 
@@ -95,7 +96,7 @@ def config_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> N
 )
 def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability: tuple[int, int]) -> None:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.layer_norm.cuda.forward.kernel import build
+    from gradkern.ops.layer_norm.cuda.kernel import build
 
     config = config_of(kind, capability)
     made = compile_kernel(build(config), len(ARGUMENTS), capability, config.threads, config.blocks_per_processor)
@@ -167,7 +168,7 @@ def test_no_register_is_spilled_where_blocks_share_a_row(kind: Kind, capability:
 
 def check_few(kind: Kind, capability: tuple[int, int], rows: int) -> NormForwardConfig:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.layer_norm.cuda.forward.kernel import build
+    from gradkern.ops.layer_norm.cuda.kernel import build
 
     config = config_of(kind, capability, rows)
     assert config.non_persistent or (
@@ -182,7 +183,7 @@ def check_few(kind: Kind, capability: tuple[int, int], rows: int) -> NormForward
 @pytest.mark.parametrize("data", [b, pytest.param(h, marks=pytest.mark.every_kernel)])
 def test_no_register_is_spilled_where_fewer_rows_have_a_ring(data: str) -> None:
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.layer_norm.cuda.forward.kernel import build
+    from gradkern.ops.layer_norm.cuda.kernel import build
 
     config = config_of((LAYER, data, f, 1024, 8), HOPPER[0], 8192)
     assert not config.non_persistent
@@ -195,7 +196,7 @@ def test_no_register_is_spilled_where_fewer_rows_have_a_ring(data: str) -> None:
 def test_few_groups_name_their_barriers(groups: int) -> None:
     """Of a number that the compiler does not know a block takes all 16, and more than four such blocks gain nothing."""
     from gradkern.cuda.compile import compile_kernel
-    from gradkern.ops.layer_norm.cuda.forward.kernel import build
+    from gradkern.ops.layer_norm.cuda.kernel import build
 
     config = replace(config_of((SIMPLIFIED, f, f, 1024, 4), HOPPER[0]), lanes=64, vectors=4, groups_per_block=groups)
     made = compile_kernel(build(config), len(ARGUMENTS), HOPPER[0], config.threads, 1)

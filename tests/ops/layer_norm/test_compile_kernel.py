@@ -14,7 +14,8 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.kernels.channels import streaming_tiling
 from gradkern.kernels.channels.streaming_config import StreamingConfig
-from gradkern.ops.layer_norm.cuda.config import ARGUMENTS, LayerNormConfig
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
+from gradkern.ops.layer_norm.cuda.row_config import ARGUMENTS
 from gradkern.ops.layer_norm.cuda.tiling import choose
 
 pytestmark = pytest.mark.thorough

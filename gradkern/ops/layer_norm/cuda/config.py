@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from gradkern.cuda.device_code.columns import ColumnSums, round_up
+from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, round_up
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
-
-ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
-    # the fourth is bias for the invertible norm, X_grad_sum for the others: no config has both
-    *("Y_grad", "X", "scale", "bias_or_X_grad_sum", "mean", "inv_std", "residual", "X_grad", "scale_grad", "bias_grad"),
-    *("partial", "row_sums", "counter"),
-    *("rows", "Y_grad_stride", "X_stride", "residual_stride", "X_grad_stride"),
-    *("columns", "slice_columns", "minus_mean"),  # the last: -1 / columns, as the bits of config.compute
-    *("branch_grad", "branch_grad_stride"),
-)
 
 ROWS_IN_FLIGHT = 4  # rows whose loads a thread of a column-reduction block issues before it uses the first
 
@@ -91,14 +82,18 @@ class LayerNormConfig(RowConfig):
         return self.threads // max(32, self.reduction_lanes)
 
     @property
-    def makes_X_grad(self) -> bool:
+    def has_second_pass(self) -> bool:
         """X_grad is computed: written, in one type or two, or summed."""
         return bool(self.written & {"X_grad", "X_grad_sum", "branch_grad"})
 
     @property
+    def second_result_itemsize(self) -> int:
+        return ITEMSIZE[self.branch or self.result]
+
+    @property
     def row_terms(self) -> bool:
         """s1 and s2 of a row are needed."""
-        return self.makes_X_grad or self.phase == "row_sums"
+        return self.has_second_pass or self.phase == "row_sums"
 
     @property
     def needs_X(self) -> bool:
@@ -106,7 +101,7 @@ class LayerNormConfig(RowConfig):
 
     @property
     def needs_added(self) -> bool:
-        return self.residual and self.makes_X_grad
+        return self.residual and self.has_second_pass
 
     @property
     def refills_early(self) -> bool:
@@ -159,7 +154,7 @@ class LayerNormConfig(RowConfig):
 
     @property
     def phases(self) -> tuple[Self, ...]:
-        return (replace(self, phase="row_sums"), self) if self.phase == "apply" and self.makes_X_grad else (self,)
+        return (replace(self, phase="row_sums"), self) if self.phase == "apply" and self.has_second_pass else (self,)
 
     @property
     def column_sums(self) -> ColumnSums:
@@ -192,6 +187,10 @@ class LayerNormConfig(RowConfig):
     def scale_in_registers(self) -> bool:
         """Scale is in registers, where these suffice. Else it is in shared memory, as the invertible norm's bias is."""
         return self.row_in_registers and not self.invertible and self.compute == "float32"
+
+    @property
+    def copies_parameters(self) -> bool:
+        return not self.scale_in_registers
 
     @property
     def shared_bias(self) -> bool:

@@ -1,5 +1,14 @@
-"""The kernel of the three layer-norm gradients. `build(config)` binds its constants; see LayerNormConfig for their
+"""The kernel of the layer norms and of their gradients. `build(config)` binds its constants; see RowConfig for their
 meaning.
+
+Of a norm (forward.row_passes, forward.statistics):
+
+    mean = sum X / columns,  r = 1 / sqrt(sum (X - mean)^2 / columns + epsilon)     over the columns of a row
+    Y = (X - mean) * r * scale + bias                                               (no mean for Simplified)
+
+In the skip forms X is X + skip + shift, rounded to the type of skip; this sum is an output, too.
+
+Of a gradient (row_passes, row_sums):
 
     xh = (X - mean) * r                       r: inverse standard deviation of the row
     g  = Y_grad * scale,  s1 = sum g,  s2 = sum g * xh         over the columns of a row
@@ -8,26 +17,26 @@ meaning.
     branch_grad = X_grad, in another type
 
 Algorithm: one launch of persistent blocks. A group of warps iterates over its rows. A ring of stages in shared memory,
-filled by bulk copies some rows ahead (row_ring), keeps memory busy while the group computes (row_passes). Each thread
-owns fixed columns and holds their sums over rows in registers. The two sums of a row are exchanged once (row_sums): by
-shuffles, then between the group's warps through shared memory, or between the blocks of a cluster that share the row. X
-and Y_grad are read once, X_grad is written once. At the end (column_sums) each block adds the sums of its groups and
-writes one row of partial sums. After a grid-wide barrier all blocks reduce those rows in a fixed order: results are
-deterministic.
+filled by bulk copies some rows ahead (row_ring), keeps memory busy while the group computes. The first pass over a row
+gives a pair of sums: s1 and s2, or a sum and a sum of squares. It is exchanged once: by shuffles, then between the
+group's warps through shared memory, or between the blocks of a cluster that share the row. A row's values stay in
+registers until the second pass: arrays are read once, results are written once.
 
-For small arrays that barrier and reduction would take a third of the time. Separate blocks then reduce over rows
-(column_blocks), and blocks with rows have no ring and end after their first rows.
+Each thread of a gradient owns fixed columns and holds their sums over rows in registers. At the end (column_sums) each
+block adds the sums of its groups and writes one row of partial sums. After a grid-wide barrier all blocks reduce those
+rows in a fixed order: results are deterministic. For small arrays that barrier and reduction would take a third of the
+time. Separate blocks then reduce over rows (column_blocks), and blocks with rows have no ring and end after their first
+rows. Blocks of a norm are independent.
 
-Wide rows do not fit registers (not config.row_in_registers): the second pass reads the ring again, scale and bias stay
-in shared memory in their own types, and r multiplies the sums of a row instead of every X - mean.
+Wide rows of a gradient do not fit registers (not config.row_in_registers): the second pass reads the ring again, scale
+and bias stay in shared memory in their own types, and r multiplies the sums of a row instead of every X - mean.
 
-Rows that fit no cluster take two launches: one for s1 and s2 (phase "row_sums"), one for the rest (phase "apply").
+Rows that fit no cluster take two launches: one for their pairs (phase "row_sums"), one for the rest (phase "apply").
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
@@ -35,62 +44,78 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
-from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.column_blocks import column_blocks
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
-from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
-from gradkern.ops.layer_norm.cuda.row_passes import row_passes
+from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.forward.row_passes import norm_passes
+from gradkern.ops.layer_norm.cuda.parameters import shared_parameters
+from gradkern.ops.layer_norm.cuda.row_passes import divide_by_scale, gradient_passes
 from gradkern.ops.layer_norm.cuda.row_ring import aligned_rows, row_group, row_ring
-from gradkern.ops.layer_norm.cuda.row_sums import row_sums
+from gradkern.ops.layer_norm.cuda.row_sums import pair_exchange
 
 
-def build(config: LayerNormConfig) -> Callable[..., None]:
+def build(config: LayerNormConfig | NormForwardConfig) -> Callable[..., None]:
     """The kernel for `config`, as a function that Numba compiles with every argument an int64."""
     WIDTH, LANES, BLOCKS_PER_ROW = config.width, config.lanes, config.blocks_per_row
     GROUPS, GROUP_THREADS = config.groups_per_block, config.group_threads
     THREADS, WARPS = config.threads, config.group_threads // 32
     GROUP_ROWS, STAGES, PER_THREAD = config.group_rows, config.stages, config.per_thread
-    IN_REGISTERS, SCALE_IN_REGISTERS = config.row_in_registers, config.scale_in_registers
-    REFILLS_EARLY = config.refills_early
     BULK, RING, CLUSTER = config.source == "bulk", config.ring, config.cluster
-    ROW_SUMS, APPLY = config.phase == "row_sums", config.phase == "apply"
-    X_GRAD, SCALE_GRAD = config.makes_X_grad, "scale_grad" in config.written
-    BIAS_GRAD, X_GRAD_SUM = "bias_grad" in config.written, "X_grad_sum" in config.written
-    SUMS = 0 if ROW_SUMS else config.sums
-    SEPARATE_REDUCTION, STRIPE = config.separate_reduction, config.reduction_columns
-    STRIPE_BLOCKS = config.reduction_cluster_size
-    ROW_TERMS, NEEDS_X, ZERO_PADDED = config.row_terms, config.needs_X, config.zero_padded
-    EXCHANGE = ROW_TERMS and not APPLY and (WARPS > 1 or CLUSTER)
-    SINGLE_BLOCK = config.single_block
+    SHARED = config.copies_parameters
+    ROW_SUMS, APPLY, SECOND_PASS = config.phase == "row_sums", config.phase == "apply", config.has_second_pass
+    EXCHANGE = config.row_terms and not APPLY and (WARPS > 1 or CLUSTER)
+    GAPS = EXCHANGE and config.exchange_slots > WARPS * (BLOCKS_PER_ROW if CLUSTER else 1)
+    ALIGNED_VECTORS, UNIT = config.aligned_vectors, config.vector_bytes
     X_BYTES, D_BYTES, OUT_BYTES = config.data_itemsize, config.upstream_itemsize, config.result_itemsize
-    BRANCH_BYTES = ITEMSIZE[config.branch or config.result]
+    SECOND_BYTES = config.second_result_itemsize
     STAGE, SLOTS, PAIR = sum(config.slots), config.exchange_slots, 2 * config.itemsize
-    PAIRS_AT, ALIGNED_VECTORS, UNIT = config.exchange_at, config.aligned_vectors, config.vector_bytes
+    PAIRS_AT, TAKEN = config.exchange_at, max(1, config.exchange_slots // 32)
     FLOAT = float32 if config.compute == "float32" else float64
     ROW = int64 if config.long_rows else int32
     row_address = i.row_address_long if config.long_rows else i.row_address
 
+    SUMS, SEPARATE_REDUCTION = 0 if ROW_SUMS else config.sums, config.separate_reduction
+    SINGLE_ROW = config.non_persistent and not SEPARATE_REDUCTION  # of a group
+    IN_REGISTERS, REFILLS_EARLY, ZERO_PADDED = config.row_in_registers, config.refills_early, config.zero_padded
+    SCALE_GRAD, BIAS_GRAD, X_GRAD_SUM = (each in config.written for each in ("scale_grad", "bias_grad", "X_grad_sum"))
+    if isinstance(config, LayerNormConfig):
+        passes, GIVEN, COUNTS = gradient_passes(config), config.needs_X, False
+        HELD, KIND = PER_THREAD, FLOAT  # a thread's part of a parameter
+        SINGLE_BLOCK, STRIPE, STRIPE_BLOCKS = (
+            config.single_block,
+            config.reduction_columns,
+            config.reduction_cluster_size,
+        )
+        finish = divide_by_scale(config) if config.invertible and SCALE_GRAD else None
+        add_over_block, add_over_grid = column_sums(config.column_sums, finish)
+        add_columns = column_blocks(config, passes.given) if SEPARATE_REDUCTION else None
+    else:
+        passes, GIVEN, COUNTS = norm_passes(config), False, config.centred
+        HELD, KIND = (config.parameter_words, int32) if config.parameters == "prefetched" else (PER_THREAD, FLOAT)
+        SINGLE_BLOCK, STRIPE, STRIPE_BLOCKS = False, 1, 1
+        add_over_block = add_over_grid = add_columns = None
+    load_parameters, given, first_pass, share, merge, from_memory, numbers, second_pass = passes
+
     store_pair, store_global_pair = i.storer("shared", config.compute, 2), i.storer("global", config.compute, 2)
     fetch, wait_for_rows, places, pad = row_ring(config)
     places_of, wait_for_group = row_group(config)
-    load_scales = register_parameter(config, wanted=SCALE_IN_REGISTERS and ROW_TERMS)
-    copy_parameters, load_shared_parameter = shared_parameters(config)
-    first_pass, second_pass = row_passes(config, load_shared_parameter)
-    add_over_lanes, add_over_warps, load_row_sums = row_sums(config)
-    add_over_block, add_over_grid = column_sums(
-        config.column_sums, _divide_by_scale(config) if config.invertible and SCALE_GRAD else None
-    )
-    load_statistics = _statistics(config)
-    add_columns = column_blocks(config, load_statistics) if SEPARATE_REDUCTION else None
+    copy_parameters, _ = shared_parameters(config)
+    exchange = pair_exchange(config)
     place_of, elements_inside = aligned_rows(config)
     float_of_bits = i.float_of_bits(config.compute)
 
+    @device_function
+    def result_address(base: int, row: int, stride: int) -> int:
+        at = row_address(base, row, stride)
+        return at & -UNIT if ALIGNED_VECTORS else at
+
     def kernel(
-        Y_grad: int, X: int, scale: int, bias_or_X_grad_sum: int, mean: int, inv_std: int,
-        residual: int, X_grad: int, scale_grad: int, bias_grad: int, partial: int, sums_of_rows: int, counter: int,
-        rows: int, D_stride: int, X_stride: int, residual_stride: int, out_stride: int,
-        all_columns: int, slice_columns: int, minus_mean_bits: int, branch_grad: int, branch_stride: int,
+        X: int, upstream: int, added: int, result: int, second_result: int, scale: int, bias: int, shift: int,
+        mean: int, inv_std: int, scale_grad: int, bias_grad: int, X_grad_sum: int,
+        partial: int, sums_of_rows: int, counter: int,
+        rows: int, X_stride: int, D_stride: int, added_stride: int, out_stride: int, second_stride: int,
+        all_columns: int, slice_columns: int, over_columns_bits: int, epsilon_bits: int,
     ) -> None:  # fmt: skip
         thread = int32(cuda.threadIdx.x)
         group = int32(thread // GROUP_THREADS)
@@ -106,7 +131,7 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
             first_block = int32((column_blocks + (BLOCKS_PER_ROW - 1)) // BLOCKS_PER_ROW)
             if block < first_block:
                 if cuda.blockIdx.x < column_blocks:
-                    add_columns(Y_grad, X, scale, bias_or_X_grad_sum, mean, inv_std, scale_grad, bias_grad,
+                    add_columns(upstream, X, scale, bias, mean, inv_std, scale_grad, bias_grad,
                                 ROW(rows), ROW(D_stride), ROW(X_stride), int32(all_columns),
                                 int32(cuda.blockIdx.x))  # fmt: skip
                 return
@@ -117,11 +142,10 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
             warp, warp_lane = int32(thread >> 5), int32(thread & 31)
             slice_ = i.cluster_rank()  # from it the compiler cannot infer that a block has all its vectors
 
-        bias, X_grad_sum = bias_or_X_grad_sum, bias_or_X_grad_sum
-        minus_mean = float_of_bits(minus_mean_bits)
+        over_columns, epsilon = float_of_bits(over_columns_bits), float_of_bits(epsilon_bits)
         # an address then takes one 32-bit multiplication
-        X_stride, D_stride = ROW(X_stride), ROW(D_stride)
-        residual_stride, out_stride, branch_stride = ROW(residual_stride), ROW(out_stride), ROW(branch_stride)
+        X_stride, D_stride, added_stride = ROW(X_stride), ROW(D_stride), ROW(added_stride)
+        out_stride, second_stride = ROW(out_stride), ROW(second_stride)
         first_column, columns = int64(0), ROW(all_columns)
         if BLOCKS_PER_ROW > 1:
             first_column = slice_ * slice_columns
@@ -142,10 +166,10 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
             if BLOCKS_PER_ROW > 1:
                 columns = own
         X = X + int64(first_column) * X_BYTES
-        Y_grad = Y_grad + int64(first_column) * D_BYTES
-        residual = residual + int64(first_column) * X_BYTES
-        X_grad = X_grad + int64(first_column) * OUT_BYTES
-        branch_grad = branch_grad + int64(first_column) * BRANCH_BYTES
+        upstream = upstream + int64(first_column) * D_BYTES
+        added = added + int64(first_column) * X_BYTES
+        result = result + int64(first_column) * OUT_BYTES
+        second_result = second_result + int64(first_column) * SECOND_BYTES
 
         shared = i.shared_memory()
         arrived, exchanged, pairs, ring = places_of(group)
@@ -163,8 +187,8 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         if RING:
             stage = i.opaque(0)
             while stage < STAGES:
-                fetch(ring + stage * STAGE, arrived + stage * 8, X, Y_grad, residual,
-                      X_stride, D_stride, residual_stride,
+                fetch(ring + stage * STAGE, arrived + stage * 8, X, upstream, added,
+                      X_stride, D_stride, added_stride,
                       ROW(first_row + stage * step), rows, group_thread, lane, group_row, columns)  # fmt: skip
                 stage = i.opaque(stage + 1)
 
@@ -175,32 +199,52 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
         next_m, next_r = FLOAT(0), FLOAT(0)
         row = first_row
         own_row = ROW(row + group_row)
-        if own_row < rows and NEEDS_X:
-            next_m, next_r = load_statistics(mean, inv_std, own_row)
+        if GIVEN and own_row < rows:
+            next_m, next_r = given(mean, inv_std, own_row)
 
         pair = cuda.local.array(2, FLOAT)
-        xh, g = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
-        scales = cuda.local.array(PER_THREAD, FLOAT)
+        # of a row: X or xh, and Y_grad * scale; parameters; sums over rows
+        x, g = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
+        scales, biases = cuda.local.array(HELD, KIND), cuda.local.array(HELD, KIND)
+        shifts = cuda.local.array(PER_THREAD, FLOAT)
         scale_sum, bias_sum = cuda.local.array(PER_THREAD, FLOAT), cuda.local.array(PER_THREAD, FLOAT)
         dx_sum = cuda.local.array(PER_THREAD, FLOAT)
-        for n in range(PER_THREAD):
-            scale_sum[n] = FLOAT(0)
-            bias_sum[n] = FLOAT(0)
-            if X_GRAD_SUM:
-                dx_sum[n] = FLOAT(0)
-        load_scales(scales, scale, origin, own, lane, vectors)
-
-        slot = i.opaque(thread)
-        while slot < GROUPS * 2 * SLOTS:  # slots that no warp writes stay zero
-            pair[0] = pair[1] = FLOAT(0)
-            store_pair(shared + PAIRS_AT + slot * PAIR, pair)
-            slot = i.opaque(slot + THREADS)
-        if not SCALE_IN_REGISTERS:
+        if SUMS:
+            for n in range(PER_THREAD):
+                scale_sum[n] = bias_sum[n] = dx_sum[n] = FLOAT(0)
+        load_parameters(scales, biases, shifts, scale, bias, shift, origin, own, lane, vectors)
+        if SHARED:
             copy_parameters(scale, bias, origin, own, thread)
-        if CLUSTER:
+        if GAPS:
+            slot = i.opaque(thread)
+            while slot < GROUPS * 2 * SLOTS:  # slots that no warp writes stay zero
+                pair[0] = pair[1] = FLOAT(0)
+                store_pair(shared + PAIRS_AT + slot * PAIR, pair)
+                slot = i.opaque(slot + THREADS)
+        if CLUSTER and SINGLE_ROW:
+            i.cluster_arrive()  # the wait follows when it has its row, before it sends to the others
+        elif CLUSTER:
             i.cluster_barrier()
-        else:
+        elif GAPS or BULK or SHARED:  # else warps share nothing
             wait_for_block()
+
+        # the number of elements of a warp's pair, and of the exchanged pairs that this lane takes: computed here,
+        # because the compiler would not hoist their divisions out of the loop over rows
+        counts, over_counts = cuda.local.array(TAKEN, FLOAT), cuda.local.array(TAKEN, FLOAT)
+        over_own, over_whole = FLOAT(0), over_columns
+        if COUNTS:
+            whole = ROW(all_columns) if CLUSTER else columns
+            shift_of, count = int32(first_column - origin), FLOAT(columns)
+            if EXCHANGE:
+                warp_slot = int32(slice_ * WARPS + warp) if CLUSTER else warp
+                count = FLOAT(share(warp_slot, whole, slice_columns, shift_of))
+                for k in range(TAKEN):
+                    slot = int32(32 * k + warp_lane % min(SLOTS, 32))
+                    counts[k] = FLOAT(share(slot, whole, slice_columns, shift_of))
+                    over_counts[k] = FLOAT(1) / counts[k] if counts[k] > FLOAT(0) else FLOAT(0)
+            over_own = FLOAT(1) / count if count > FLOAT(0) else FLOAT(0)
+            if ROW_SUMS:
+                over_whole = FLOAT(1) / FLOAT(columns)
 
         stage, parity = int32(0), int32(0)
         buffer, exchange_parity = int32(0), int32(0)
@@ -210,52 +254,54 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
                 arrived, exchanged, pairs, ring = places_of(group)
             own_row = ROW(row + group_row)
             valid = GROUP_ROWS == 1 or own_row < rows
-            m, r = next_m, next_r
-            after = ROW(own_row + step)
-            if after < rows and NEEDS_X:
-                next_m, next_r = load_statistics(mean, inv_std, after)
+            if GIVEN:
+                m, r = next_m, next_r
+                after = ROW(own_row + step)
+                if after < rows:
+                    next_m, next_r = given(mean, inv_std, after)
 
             stage_at, barrier = ring + int32(stage * STAGE), arrived + stage * 8
-            x_at, d_at, z_at = places(stage_at, X, Y_grad, residual, X_stride, D_stride, residual_stride,
-                                      row, own_row, group_row, columns)  # fmt: skip
+            x_at, d_at, added_at = places(stage_at, X, upstream, added, X_stride, D_stride, added_stride,
+                                          row, own_row, group_row, columns)  # fmt: skip
             wait_for_rows(barrier, parity)
-            first_pass(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, inside, valid)
+            second_at = result_address(second_result, own_row, second_stride)
+            first_pass(pair, x, g, scale_sum, bias_sum, scales, biases, shifts, scale, bias, first_column,
+                       x_at, d_at, second_at, m, r, over_own, lane, vectors, inside, valid)  # fmt: skip
 
-            # the row's s1 and s2, over all its threads
-            if ROW_TERMS and not APPLY:
-                add_over_lanes(pair)
+            if CLUSTER and SINGLE_ROW:
+                i.cluster_wait()
             if EXCHANGE:
-                add_over_warps(pair, pairs, exchanged, buffer, exchange_parity, group, warp, warp_lane, slice_)
+                at = exchange(pair, pairs, exchanged, buffer, exchange_parity, group, warp, warp_lane, slice_)
+                merge(pair, at, counts, over_counts, over_whole, warp_lane)
                 exchange_parity = int32(exchange_parity ^ buffer)
                 buffer = int32(1 - buffer)
             elif RING and REFILLS_EARLY:
                 wait_for_group(group)  # all threads have read the stage (an exchange implies it, too)
-            if APPLY and X_GRAD:
-                load_row_sums(pair, sums_of_rows, row, warp_lane)
-            if ROW_SUMS and lane == 0 and valid:
-                store_global_pair(sums_of_rows + (int64(own_row) * BLOCKS_PER_ROW + slice_) * PAIR, pair)
-
             refill = ROW(row + STAGES * step)
             if RING and REFILLS_EARLY:
-                fetch(stage_at, barrier, X, Y_grad, residual, X_stride, D_stride, residual_stride, refill, rows,
+                fetch(stage_at, barrier, X, upstream, added, X_stride, D_stride, added_stride, refill, rows,
                       group_thread, lane, group_row, columns)  # fmt: skip
-            if X_GRAD:
-                out_at = row_address(X_grad, own_row, out_stride)
-                branch_at = row_address(branch_grad, own_row, branch_stride)
-                if ALIGNED_VECTORS:
-                    out_at, branch_at = out_at & -UNIT, branch_at & -UNIT
-                second_pass(pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, branch_at, m, r, minus_mean,
-                            lane, vectors, inside, valid)  # fmt: skip
+            if ROW_SUMS and lane == 0 and valid:
+                store_global_pair(sums_of_rows + (int64(own_row) * BLOCKS_PER_ROW + slice_) * PAIR, pair)
+            if SECOND_PASS:
+                if APPLY:
+                    from_memory(pair, sums_of_rows, row, over_columns, warp_lane, all_columns, slice_columns)
+                m, r = numbers(pair, m, r, mean, inv_std, own_row, over_columns, epsilon,
+                               lane == 0 and valid and slice_ == 0)  # fmt: skip
+                out_at = result_address(result, own_row, out_stride)
+                second_at = result_address(second_result, own_row, second_stride)
+                second_pass(pair, x, g, dx_sum, scales, biases, x_at, d_at, added_at, out_at, second_at, m, r,
+                            over_columns, lane, vectors, inside, valid)  # fmt: skip
             if RING and not REFILLS_EARLY:
                 wait_for_group(group)
-                fetch(stage_at, barrier, X, Y_grad, residual, X_stride, D_stride, residual_stride, refill, rows,
+                fetch(stage_at, barrier, X, upstream, added, X_stride, D_stride, added_stride, refill, rows,
                       group_thread, lane, group_row, columns)  # fmt: skip
             row = ROW(row + step)
             stage = int32(stage + 1)
             if stage == STAGES:
                 stage, parity = int32(0), int32(parity ^ 1)
 
-        if CLUSTER:
+        if CLUSTER and not SINGLE_ROW:  # for a single row it has received everything already
             i.cluster_barrier()  # no block leaves while another may still send to it
         if SUMS:
             # requested sums come first
@@ -275,37 +321,3 @@ def build(config: LayerNormConfig) -> Callable[..., None]:
                               seen, blocks, all_columns)  # fmt: skip
 
     return kernel
-
-
-def _statistics(config: LayerNormConfig) -> Callable[..., tuple[Any, Any]]:
-    """The device function load(mean, inv_std, row): the row's mean, 0 where it has none, and its r."""
-    HAS_MEAN, STATISTIC = config.has_mean, config.statistic_itemsize
-    FLOAT = float32 if config.compute == "float32" else float64
-    load_one = i.loader("global", config.statistic, 1)
-
-    @device_function
-    def load(mean: int, inv_std: int, row: int) -> tuple[Any, Any]:
-        one, other = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
-        load_one(one, inv_std + int64(row) * STATISTIC)
-        other[0] = FLOAT(0)
-        if HAS_MEAN:
-            load_one(other, mean + int64(row) * STATISTIC)
-        return other[0], one[0]
-
-    return load
-
-
-def _divide_by_scale(config: LayerNormConfig) -> Callable[..., Any]:
-    """The last step of scale_grad for the invertible norm, whose sum is that of Y_grad * xh * scale."""
-    PARAMETER, FLOAT = config.parameter_itemsize, float32 if config.compute == "float32" else float64
-    load_parameter = i.loader("global", config.parameter, 1)
-
-    @device_function
-    def divide_by_scale(part: int, column: int, value: Any, scale: int) -> Any:
-        one = cuda.local.array(1, FLOAT)
-        if part == 0:
-            load_parameter(one, scale + int64(column) * PARAMETER)
-            value = value / one[0]
-        return value
-
-    return divide_by_scale

@@ -10,11 +10,9 @@ from gradkern.call import Call, Refusal
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan
 from gradkern.ops.layer_norm import NAMES
-from gradkern.ops.layer_norm.cuda import config as gradient
 from gradkern.ops.layer_norm.cuda import tiling
 from gradkern.ops.layer_norm.cuda.column_blocks_tiling import with_column_blocks
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
-from gradkern.ops.layer_norm.cuda.forward import config as forward
 from gradkern.ops.layer_norm.cuda.forward import tiling as forward_tiling
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
@@ -22,23 +20,25 @@ from gradkern.ops.layer_norm.cuda.row_plan import NormProblem, problem_of, with_
 
 Config = TypeVar("Config", bound=RowConfig)
 
-_GRADIENT_NAMES = {  # contract name -> the kernel's
-    "Y_grad": "Y_grad",
+GRADIENT_NAMES = {  # contract name -> the kernel's
+    "Y_grad": "upstream",
     "X": "X",
     "Y": "X",
     "scale": "scale",
-    "bias": "bias_or_X_grad_sum",
+    "bias": "bias",
     "mean": "mean",
     "inv_std_dev": "inv_std",
     "inv_std_var": "inv_std",
-    "residual_grad": "residual",
-    "X_grad": "X_grad",
+    "residual_grad": "added",
+    "X_grad": "result",
     "scale_grad": "scale_grad",
     "bias_grad": "bias_grad",
-    "X_grad_sum": "bias_or_X_grad_sum",
-    "branch_grad": "branch_grad",
+    "X_grad_sum": "X_grad_sum",
+    "branch_grad": "second_result",
 }
-_MATRICES = ("Y_grad", "X", "residual", "X_grad", "branch_grad", "skip", "Y", "sum")
+_ROLES = {"skip": "upstream", "Y": "result", "sum": "second_result"}
+NORM_NAMES = {name: _ROLES.get(each, each) for name, each in NAMES.items()}
+_MATRICES = ("X", "upstream", "added", "result", "second_result")
 # columns: in narrower rows a warp has too few vectors; and at 470 single elements were faster by 16 % than aligned
 # vectors, at 621 slower by 18 %
 _LEAST_ALIGNED, _LEAST_ALIGNED_FORWARD = 385, 600
@@ -47,7 +47,7 @@ _LEAST_ALIGNED, _LEAST_ALIGNED_FORWARD = 385, 600
 def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     """The plan of one of the layer norms, or of one of their gradients, on `call.device`."""
     is_gradient = call.operator.endswith("Grad")
-    problem = problem_of(call, _GRADIENT_NAMES if is_gradient else NAMES, _MATRICES)
+    problem = problem_of(call, GRADIENT_NAMES if is_gradient else NORM_NAMES, _MATRICES)
     if isinstance(problem, EmptyPlan):
         return problem
     refused: Refusal | None = None
@@ -60,21 +60,17 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
 
 
 def _plan(problem: NormProblem, config: NormForwardConfig | LayerNormConfig) -> LaunchesPlan:
-    if isinstance(config, NormForwardConfig):
-        builder, name = "gradkern.ops.layer_norm.cuda.forward.kernel:build", f"layer_norm_forward_{config.plan_name}"
-        epsilon = problem.call.attributes["epsilon"]
-        return problem.plan(name, config, builder, forward.ARGUMENTS, over_columns=1 / problem.columns, epsilon=epsilon)
-    builder, name = "gradkern.ops.layer_norm.cuda.kernel:build", f"layer_norm_{config.plan_name}"
-    name += "_column_blocks" * config.separate_reduction
-    return problem.plan(name, config, builder, gradient.ARGUMENTS, minus_mean=-1 / problem.columns)
+    direction = "forward_" if isinstance(config, NormForwardConfig) else ""
+    reduction = "_column_blocks" * config.separate_reduction
+    return problem.plan(f"layer_norm_{direction}{config.plan_name}{reduction}", config)
 
 
 def _norms(problem: NormProblem) -> Iterator[NormForwardConfig]:
     """The configs to try, best first: the last in case that the device supports no clusters of so many blocks."""
     config = NormForwardConfig(
-        **problem.fields("skip", "Y", ("mean", "inv_std")),
+        **problem.fields(),
         outputs=frozenset(NAMES[name] for name in problem.call.outputs),
-        biased="bias" in problem.tensors and "Y" in problem.tensors,
+        biased="bias" in problem.tensors and "result" in problem.tensors,
         shifted="shift" in problem.tensors,
     )
     narrow = config.width * config.data_itemsize < 8  # wider vectors are faster than aligned vectors with masks
@@ -86,16 +82,16 @@ def _norms(problem: NormProblem) -> Iterator[NormForwardConfig]:
 
 def _gradients(problem: NormProblem) -> Iterator[LayerNormConfig]:
     """The same; there are faster configs that some calls or devices cannot use."""
-    branch, outputs = problem.tensors.get("branch_grad"), problem.call.outputs.keys()
+    branch, outputs = problem.tensors.get("second_result"), problem.call.outputs.keys()
     config = LayerNormConfig(
-        **problem.fields("Y_grad", "X_grad", ("inv_std",)),
+        **problem.fields(),
         outputs=frozenset(outputs),
-        residual="residual" in problem.tensors and bool({"X_grad", "X_grad_sum", "branch_grad"} & outputs),
+        residual="added" in problem.tensors and bool({"X_grad", "X_grad_sum", "branch_grad"} & outputs),
         branch=branch.dtype.name if branch else "",
     )
     # Separate column-reduction blocks read X and Y_grad while other blocks write X_grad, so X_grad must not overlap
     # these. X_grad_sum needs blocks with rows.
-    if config.makes_X_grad and config.sums and "X_grad_sum" not in outputs and not problem.call.in_place:
+    if config.has_second_pass and config.sums and "X_grad_sum" not in outputs and not problem.call.in_place:
         apart = with_column_blocks(config, problem.columns, problem.rows, problem.device.processors)
         if apart:
             yield apart

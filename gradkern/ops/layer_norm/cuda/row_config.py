@@ -9,15 +9,23 @@ from typing import Self
 
 from gradkern.cuda.device_code.columns import ITEMSIZE, ByColumns, ByElementType, round_up
 
+ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
+    *("X", "upstream", "added", "result", "second_result"),  # arrays of rows
+    *("scale", "bias", "shift", "mean", "inv_std", "scale_grad", "bias_grad", "X_grad_sum"),
+    *("partial", "row_sums", "counter"),  # scratch memory
+    *("rows", "X_stride", "upstream_stride", "added_stride", "result_stride", "second_result_stride"),
+    *("columns", "slice_columns", "over_columns", "epsilon"),  # over_columns: 1 / columns; as bits of config.compute
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RowConfig(ByColumns, ByElementType):
     """Compile-time constants of a kernel. The number of columns is a launch argument: one kernel serves every width
     that fits its threads, except that `unpredicated_vectors` must lie within every row.
 
-    Up to three arrays pass through the ring: X; a second array, `upstream` (a gradient's Y_grad, a
-    norm's skip); and an array that is
-    added to the result.
+    Up to three arrays pass through the ring: X; a second array, `upstream` (a gradient's Y_grad, a norm's skip); and an
+    array that is added to the result. Up to two arrays of rows are written: the result (X_grad or Y), and a second one
+    (branch_grad or a skip form's sum).
 
     aligned_vectors: contiguous rows of an odd number of columns are not aligned to vectors of 16 bytes, but they are
     offset equally in all arrays whose elements have one size. Vectors are then aligned in memory instead of to
@@ -69,6 +77,50 @@ class RowConfig(ByColumns, ByElementType):
     def needs_added(self) -> bool:
         """The third array is read. It has X's type."""
         return False
+
+    @property
+    def row_terms(self) -> bool:
+        """The two sums of a row are needed."""
+        return True
+
+    @property
+    def has_second_pass(self) -> bool:
+        """There is a second pass over a row, that knows its sums."""
+        raise NotImplementedError
+
+    @property
+    def second_result_itemsize(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def refills_early(self) -> bool:
+        """A stage of the ring is refilled before the second pass, that needs nothing from it."""
+        return True
+
+    @property
+    def zero_padded(self) -> bool:
+        """Zeros follow a row in the ring."""
+        return False
+
+    @property
+    def sums(self) -> int:
+        """Number of sums over rows that blocks with rows compute."""
+        return 0
+
+    @property
+    def separate_reduction(self) -> bool:
+        """There are column-reduction blocks: see column_blocks."""
+        return False
+
+    @property
+    def written(self) -> frozenset[str]:
+        """The outputs that blocks with rows write in this launch."""
+        raise NotImplementedError
+
+    @property
+    def copies_parameters(self) -> bool:
+        """Of this launch: to shared memory."""
+        raise NotImplementedError
 
     @property
     def scale_in_registers(self) -> bool:

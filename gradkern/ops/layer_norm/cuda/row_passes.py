@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64, int32
+from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
+from gradkern.ops.layer_norm.cuda.parameters import register_parameter, shared_parameters
+from gradkern.ops.layer_norm.cuda.row_sums import RowPasses, row_sums
 
 
 def centring(config: LayerNormConfig) -> Callable[..., Any]:
@@ -29,19 +31,9 @@ def centring(config: LayerNormConfig) -> Callable[..., Any]:
     return centre
 
 
-def row_passes(
-    config: LayerNormConfig, load_shared_parameter: Callable[..., None]
-) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Two device functions:
-
-    first(pair, xh, g, scale_sum, bias_sum, scales, x_at, d_at, m, r, lane, vectors, inside, valid)
-        this thread's part of s1 and s2, and the values for the second pass; adds the row to the sums over rows
-    second(pair, xh, g, dx_sum, x_at, d_at, z_at, out_at, branch_at, m, r, minus_mean, lane, vectors, inside, valid)
-        X_grad from the row's s1 and s2, plus the array at z_at if it is given; X_grad is added to its sum over rows
-        before it is rounded, to its own type and to that of branch_grad; minus_mean: -1 / columns
-
-    valid: this thread has a row; vectors: of a row in this block; inside: with aligned vectors, a bit for each of the
-    thread's elements, set if it belongs to the row.
+def gradient_passes(config: LayerNormConfig) -> RowPasses:
+    """Of a gradient: its pair is s1 and s2. The first pass adds the row to the sums over rows. The second adds X_grad
+    to its sum over rows before it is rounded, to its own type and to that of branch_grad.
     """
     WIDTH, LANES = config.width, config.lanes
     VECTORS, UNPREDICATED_VECTORS = config.vectors, config.unpredicated_vectors
@@ -50,6 +42,9 @@ def row_passes(
     INVERTIBLE, CENTRED, centre = config.invertible, config.centred, centring(config)
     NEEDS_X, ROW_TERMS, ZERO_PADDED = config.needs_X, config.row_terms, config.zero_padded
     SCALE_GRAD, BIAS_GRAD = "scale_grad" in config.written, "bias_grad" in config.written
+    IN_MEMORY, load_shared_parameter = config.phase == "apply", shared_parameters(config)[1]
+    over_lanes, merge, from_memory = row_sums(config)
+    load_parameter = register_parameter(config, wanted=SCALE_IN_REGISTERS and ROW_TERMS)
     X_GRAD, X_GRAD_SUM = "X_grad" in config.written, "X_grad_sum" in config.written
     BRANCH_GRAD, BRANCH = "branch_grad" in config.written, config.branch or config.result
     OUT_BYTES, BRANCH_BYTES, FULL = config.result_itemsize, ITEMSIZE[BRANCH], (1 << WIDTH) - 1
@@ -108,9 +103,9 @@ def row_passes(
 
     @device_function
     def first(
-        pair: Any, xh: Any, g: Any, scale_sum: Any, bias_sum: Any, scales: Any,
-        x_at: int, d_at: int, m: Any, r: Any, lane: int, vectors: int, inside: int,
-        valid: bool,
+        pair: Any, xh: Any, g: Any, scale_sum: Any, bias_sum: Any, scales: Any, _biases: Any, _shifts: Any,
+        _scale: int, _bias: int, _first_column: int, x_at: int, d_at: int, _second_at: int, m: Any, r: Any,
+        _over_own: Any, lane: int, vectors: int, inside: int, valid: bool,
     ) -> None:  # fmt: skip
         shared = i.shared_memory()
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
@@ -159,11 +154,14 @@ def row_passes(
         pair[0], pair[1] = s1[0] + s1[1], s2[0] + s2[1]
         if SCALES_SUMS:
             pair[1] *= r
+        if ROW_TERMS and not IN_MEMORY:
+            over_lanes(pair)
 
     @device_function
     def second(
-        pair: Any, xh: Any, g: Any, dx_sum: Any, x_at: int, d_at: int, z_at: int, out_at: int,
-        branch_at: int, m: Any, r: Any, minus_mean: Any, lane: int, vectors: int, inside: int, valid: bool,
+        pair: Any, xh: Any, g: Any, dx_sum: Any, _scales: Any, _biases: Any, x_at: int, d_at: int, z_at: int,
+        out_at: int, branch_at: int, m: Any, r: Any, over_columns: Any, lane: int, vectors: int, inside: int,
+        valid: bool,
     ) -> None:  # fmt: skip
         """X_grad = g * r + (xh * k2 + k1)"""
         shared = i.shared_memory()
@@ -172,7 +170,7 @@ def row_passes(
         over_scale = cuda.local.array(WIDTH, FLOAT)
         if ALIGNED_VECTORS:  # else the compiler keeps the first pass's masks, in as many registers
             inside = i.opaque(inside)
-        k1, k2 = pair[0] * r * minus_mean, pair[1] * r * minus_mean
+        k1, k2 = pair[0] * r * -over_columns, pair[1] * r * -over_columns
         if SCALES_SUMS:
             k2 *= r
         for j in range(VECTORS):
@@ -220,4 +218,52 @@ def row_passes(
                         if BRANCH_GRAD:
                             store_branch(branch_at + v * BRANCH_VECTOR, x)
 
-    return first, second
+    @device_function
+    def load_parameters(
+        scales: Any, _biases: Any, _shifts: Any, scale: int, _bias: int, _shift: int, origin: int, own: int, lane: int,
+        vectors: int,
+    ) -> None:  # fmt: skip
+        load_parameter(scales, scale, origin, own, lane, vectors)
+
+    @device_function
+    def numbers(
+        _pair: Any, m: Any, r: Any, _mean: int, _inv_std: int, _row: int, _over_columns: Any, _epsilon: Any,
+        _writes: bool,
+    ) -> Any:  # fmt: skip
+        return m, r
+
+    return RowPasses(load_parameters, _statistics(config), first, None, merge, from_memory, numbers, second)
+
+
+def _statistics(config: LayerNormConfig) -> Callable[..., tuple[Any, Any]]:
+    """The device function load(mean, inv_std, row): the row's mean, 0 where it has none, and its r."""
+    HAS_MEAN, STATISTIC = config.has_mean, config.statistic_itemsize
+    FLOAT = float32 if config.compute == "float32" else float64
+    load_one = i.loader("global", config.statistic, 1)
+
+    @device_function
+    def load(mean: int, inv_std: int, row: int) -> tuple[Any, Any]:
+        one, other = cuda.local.array(1, FLOAT), cuda.local.array(1, FLOAT)
+        load_one(one, inv_std + int64(row) * STATISTIC)
+        other[0] = FLOAT(0)
+        if HAS_MEAN:
+            load_one(other, mean + int64(row) * STATISTIC)
+        return other[0], one[0]
+
+    return load
+
+
+def divide_by_scale(config: LayerNormConfig) -> Callable[..., Any]:
+    """The last step of scale_grad for the invertible norm, whose sum is that of Y_grad * xh * scale."""
+    PARAMETER, FLOAT = config.parameter_itemsize, float32 if config.compute == "float32" else float64
+    load_parameter = i.loader("global", config.parameter, 1)
+
+    @device_function
+    def divide_by_scale(part: int, column: int, value: Any, scale: int) -> Any:
+        one = cuda.local.array(1, FLOAT)
+        if part == 0:
+            load_parameter(one, scale + int64(column) * PARAMETER)
+            value = value / one[0]
+        return value
+
+    return divide_by_scale

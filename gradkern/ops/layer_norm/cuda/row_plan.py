@@ -12,11 +12,12 @@ from gradkern.cuda.device_code.columns import bits_of, round_up
 from gradkern.cuda.launch import Launch, kernel_of_config, named
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat, row_stride, size_of
-from gradkern.ops.layer_norm.cuda.row_config import RowConfig
+from gradkern.ops.layer_norm.cuda.row_config import ARGUMENTS, RowConfig
 
 Config = TypeVar("Config", bound=RowConfig)
 
-_PARAMETERS = ("scale", "bias", "shift", "bias_or_X_grad_sum")  # inputs of one number for each column
+_PARAMETERS = ("scale", "bias", "shift")  # inputs of one number for each column
+_BUILDER = "gradkern.ops.layer_norm.cuda.kernel:build"
 _MEMORY = ("partial", "row_sums", "counter")  # arguments that are no arrays of the call: scratch memory
 
 
@@ -37,9 +38,9 @@ class NormProblem:
     tensors: dict[str, Tensor]
     strides: dict[str, int]
 
-    def fields(self, upstream: str, result: str, statistics: Sequence[str]) -> dict[str, Any]:
-        """The fields of a config that follow from the arrays, for one thread of one block. upstream, result: names of
-        the second array that is read, and of the row's result, of X's type where they are not there.
+    def fields(self) -> dict[str, Any]:
+        """The fields of a config that follow from the arrays, for one thread of one block. Arrays that are not there
+        have X's type.
         """
         tensors, columns, native = self.tensors, self.columns, self.device.capability >= (8, 0)
         X, scale = tensors["X"], tensors["scale"]
@@ -52,12 +53,12 @@ class NormProblem:
         source = "async" if native and narrowest >= 4 else "plain"
         source = "bulk" if self.device.capability >= (9, 0) else source
         sizes = {name: columns * tensors[name].dtype.itemsize for name in self.strides}
-        statistic = next((tensors[name] for name in statistics if name in tensors), None)
+        statistic = next((tensors[name] for name in ("mean", "inv_std") if name in tensors), None)
         return {
             "operator": self.call.operator,
             "data": X.dtype.name,
-            "upstream": tensors.get(upstream, X).dtype.name,
-            "result": tensors.get(result, X).dtype.name,
+            "upstream": tensors.get("upstream", X).dtype.name,
+            "result": tensors.get("result", X).dtype.name,
             "parameter": scale.dtype.name,
             "statistic": statistic.dtype.name if statistic else "float64" if X.dtype.itemsize == 8 else "float32",
             "width": width,
@@ -103,9 +104,8 @@ class NormProblem:
         many = self.rows > 2 * self.device.processors and self.columns >= least
         return alike and many and config.packed and config.source == "bulk" and size <= 4 and config.width * size < 16
 
-    def plan(self, name: str, config: RowConfig, builder: str, names: Sequence[str], **numbers: float) -> LaunchesPlan:
-        """The plan of a config, for the builder's kernel with these names of arguments. numbers: in the type of the
-        arithmetic.
+    def plan(self, name: str, config: RowConfig) -> LaunchesPlan:
+        """The plan of a config.
 
         Raises Refusal where the device has not what the config needs.
         """
@@ -117,21 +117,20 @@ class NormProblem:
                 f"the device has {device.shared_bytes}"
             )
         sums = self.rows * config.blocks_per_row * 2 * config.itemsize if config.phase == "apply" else 0
-        memory = [each for each in _MEMORY if each in names] if sums or config.waits_for_grid else []
+        memory = _MEMORY if sums or config.waits_for_grid else ()
         values = {"rows": self.rows, "columns": columns, "slice_columns": config.slice_columns(columns)}
         values |= {f"{name}_stride": step for name, step in self.strides.items()}
+        numbers = {"over_columns": 1 / columns, "epsilon": self.call.attributes.get("epsilon", 0.0)}
         values |= {name: bits_of(each, config.compute) for name, each in numbers.items()}
         arrays = (self.kinds[each] for each in (*self.call.inputs, *self.call.outputs))
-        arguments = named(names, values, [*arrays, *memory])
-        launches = tuple(self._launch(phase, builder, arguments) for phase in config.phases)
+        arguments = named(ARGUMENTS, values, [*arrays, *memory])
+        launches = tuple(self._launch(phase, arguments) for phase in config.phases)
         partial = max(launch.grid // config.blocks_per_row for launch in launches) * config.partial_bytes(columns)
-        offsets = tuple({"partial": 0, "row_sums": partial}[each] for each in memory if each != "counter")
-        counted = "counter" in memory
-        return LaunchesPlan(name, partial + sums, launches, (), offsets, device, counted)
+        return LaunchesPlan(name, partial + sums, launches, (), (0, partial) if memory else (), device, bool(memory))
 
-    def _launch(self, config: RowConfig, builder: str, arguments: tuple[list[int], list[int]]) -> Launch:
+    def _launch(self, config: RowConfig, arguments: tuple[list[int], list[int]]) -> Launch:
         cluster, together = config.launch_cluster, config.blocks_together(self.columns)  # whole rows, of all shifts
-        kernel = kernel_of_config(self.device, builder, config, arguments=len(arguments[0]), cluster=cluster)
+        kernel = kernel_of_config(self.device, _BUILDER, config, arguments=len(arguments[0]), cluster=cluster)
         resident = kernel.resident_blocks(config.threads, cluster) // together * together
         # as many as give every row its own group of threads
         wanted = round_up(-(-self.rows // config.block_rows) * config.blocks_per_row, together)

@@ -9,7 +9,7 @@ sufficient.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda
 from numba.cuda import float32, float64, int32, int64
@@ -18,6 +18,41 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
+
+
+class RowPasses(NamedTuple):
+    """The device functions of a norm or of its gradient. pair: a row's two sums, first of a thread, then of the row.
+
+    load_parameters  (scales, biases, shifts, scale, bias, shift, first_column, columns, lane, vectors): those that a
+                     thread keeps in registers
+    given            (mean, inv_std, row) -> m, r of a row that are arguments
+    first            (pair, x, g, scale_sum, bias_sum, scales, biases, shifts, scale, bias, first_column, x_at, d_at,
+                     second_at, m, r, over_own, lane, vectors, inside, valid): loads a thread's elements of X and of the
+                     second array; the pair of the row's threads in this warp. over_own: 1 over their elements
+    share            (slot, columns, slice_columns, shift) -> the number of elements of the pair in this slot of an
+                     exchange; shift: of aligned vectors, elements between the first vector's begin and the row's. None:
+                     pairs are sums, whatever they are sums of
+    merge            (pair, at, counts, over_counts, over_columns, warp_lane): the row's pair, from those at this
+                     address of shared memory; this lane takes every 32nd of them. counts: of elements of each, and
+                     1 over them or 0; over_columns: 1 over the row's (with two launches: the block's)
+    from_memory      (pair, row_sums, row, over_columns, warp_lane, columns, slice_columns): the row's pair, from those
+                     that the previous launch wrote for every block of a row
+    numbers          (pair, m, r, mean, inv_std, row, over_columns, epsilon, writes) -> m, r of the row
+    second           (pair, x, g, dx_sum, scales, biases, x_at, d_at, added_at, out_at, second_at, m, r, over_columns,
+                     lane, vectors, inside, valid): writes a thread's elements of the results
+
+    valid: this thread has a row; vectors: of a row in this block; inside: with aligned vectors, a bit for each of the
+    thread's elements, set if it belongs to the row.
+    """
+
+    load_parameters: Callable[..., None]
+    given: Callable[..., Any] | None
+    first: Callable[..., None]
+    share: Callable[..., int] | None
+    merge: Callable[..., None]
+    from_memory: Callable[..., None]
+    numbers: Callable[..., Any]
+    second: Callable[..., None]
 
 
 def group_barrier(config: RowConfig) -> Callable[[int], None]:
@@ -87,13 +122,7 @@ def pair_exchange(config: RowConfig) -> Callable[..., int]:
 
 
 def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
-    """Three device functions that reduce `pair`, an array of s1 and s2; each thread gets the row's sums:
-
-    over_lanes(pair)                        of the pairs of a row's threads in one warp
-    over_warps(pair, pairs, arrived, buffer, parity, group, warp, warp_lane, slice_)
-                                            of the pairs of warps; the arguments are those of an exchange
-    from_memory(pair, row_sums, row, warp_lane)   of the pairs that the previous launch wrote for every block of a row
-    """
+    """over_lanes(pair), that adds up a row's pairs in one warp; and merge and from_memory of RowPasses."""
     LANES, BLOCKS_PER_ROW, CENTRED = config.lanes, config.blocks_per_row, config.centred
     SLOTS, PAIR = config.exchange_slots, 2 * config.itemsize
     DOUBLE = config.compute == "float64"
@@ -101,7 +130,6 @@ def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[...
     load_pair, load_4 = i.loader("shared", config.compute, 2), i.loader("shared", config.compute, 4)
     load_global_pair = i.loader("global", config.compute, 2)
     shuffle_xor = i.shuffle_xor_double if DOUBLE else i.shuffle_xor
-    exchange = pair_exchange(config)
 
     @device_function
     def butterfly(pair: Any, lanes: int) -> None:
@@ -118,12 +146,8 @@ def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[...
         butterfly(pair, min(LANES, 32))
 
     @device_function
-    def over_warps(
-        pair: Any, pairs: int, arrived: int, buffer: int, parity: int, group: int, warp: int, warp_lane: int,
-        slice_: int,
-    ) -> None:  # fmt: skip
+    def merge(pair: Any, at: int, _counts: Any, _over_counts: Any, _over_columns: Any, warp_lane: int) -> None:
         four, more = cuda.local.array(4, FLOAT), cuda.local.array(2, FLOAT)
-        at = exchange(pair, pairs, arrived, buffer, parity, group, warp, warp_lane, slice_)
         if SLOTS <= 8:
             pair[0] = pair[1] = FLOAT(0)
             for slot in range(SLOTS // 2):
@@ -139,7 +163,9 @@ def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[...
             butterfly(pair, min(SLOTS, 32))
 
     @device_function
-    def from_memory(pair: Any, sums: int, row: int, warp_lane: int) -> None:
+    def from_memory(
+        pair: Any, sums: int, row: int, _over_columns: Any, warp_lane: int, _columns: int, _slice_columns: int
+    ) -> None:
         more = cuda.local.array(2, FLOAT)
         pair[0] = pair[1] = FLOAT(0)
         for other in range(warp_lane, BLOCKS_PER_ROW, 32):
@@ -148,4 +174,4 @@ def row_sums(config: LayerNormConfig) -> tuple[Callable[..., None], Callable[...
             pair[1] += more[1]
         butterfly(pair, 32)
 
-    return over_lanes, over_warps, from_memory
+    return over_lanes, merge, from_memory

@@ -105,7 +105,7 @@ def _very_wide(config: LayerNormConfig, columns: int, shared_bytes: int, cluster
         chosen = replace(chosen, vectors=-(-chosen.slice_columns(columns) // (config.width * 512)))
         # Sums may take 32 of a thread's 128 registers; or 64 if rows lie in a ring, in vectors of 8, so that all else
         # needs few, and X_grad is requested: without it the two launches below become one that reads rows once, too.
-        roomy = config.width == 8 and replace(chosen, stages=2).shared_bytes <= shared_bytes and config.makes_X_grad
+        roomy = config.width == 8 and replace(chosen, stages=2).shared_bytes <= shared_bytes and config.has_second_pass
         if chosen.per_thread * registers * config.sums <= (64 if roomy else 32):
             return chosen
     most = max(

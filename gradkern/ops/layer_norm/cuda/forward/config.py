@@ -7,12 +7,6 @@ from dataclasses import dataclass
 from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.ops.layer_norm.cuda.row_config import RowConfig
 
-ARGUMENTS = (  # of the kernel: addresses, then numbers (strides in bytes from row to row)
-    *("X", "skip", "shift", "scale", "bias", "Y", "mean", "inv_std", "sum", "row_sums"),
-    *("rows", "X_stride", "skip_stride", "Y_stride", "sum_stride"),
-    *("columns", "slice_columns", "over_columns", "epsilon"),  # the last two: as the bits of config.compute
-)
-
 
 @dataclass(frozen=True, slots=True)
 class NormForwardConfig(RowConfig):
@@ -64,8 +58,20 @@ class NormForwardConfig(RowConfig):
         return self.skips
 
     @property
+    def has_second_pass(self) -> bool:
+        return self.phase != "row_sums"
+
+    @property
+    def second_result_itemsize(self) -> int:
+        return self.upstream_itemsize
+
+    @property
     def scale_in_registers(self) -> bool:
         return self.parameters != "shared"
+
+    @property
+    def copies_parameters(self) -> bool:
+        return self.parameters == "shared" and "Y" in self.written
 
     @property
     def shared_bias(self) -> bool:

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from numba import cuda
-from numba.cuda import float32, float64, int32
+from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import inverse_root
 from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
+from gradkern.ops.layer_norm.cuda.parameters import parameter_words, register_parameter, shared_parameters
+from gradkern.ops.layer_norm.cuda.row_sums import RowPasses
 
 
-def row_passes(
-    config: NormForwardConfig,
-    load_shared_parameter: Callable[..., None],
-    words_of_parameter: tuple[Callable[..., None], Callable[..., None]],
-) -> tuple[Callable[..., Any], ...]:
-    """Three device functions:
-
-    take(x, x_at, skip_at, sum_at, shifts, scales, biases, scale, bias, first_column, lane, vectors, inside, valid)
-        loads this thread's elements into `x`, with zeros beyond them, and returns their sum. For a skip form they are
-        X + shift + skip, rounded to the type of skip; they are also written to `sum_at` if that output is requested.
-        Prefetches scale and bias where the config says so
-    squares(x, mean, lane, vectors, inside, valid)
-        returns the sum of their squared deviations from `mean`
-    store(x, y_at, mean, r, scales, biases, lane, vectors, inside, valid)
-        writes Y from `x`
-
-    valid: this thread has a row; vectors: of a row in this block; inside: with aligned vectors, a bit for each of the
-    thread's elements, set if it belongs to the row.
+def norm_passes(config: NormForwardConfig) -> RowPasses:
+    """Of a norm: its pair is the sum of X and that of squared deviations. For a skip form X is X + shift + skip,
+    rounded to the type of skip; the first pass also writes it, if that output is requested. It prefetches scale and
+    bias where the config says so.
     """
     WIDTH, LANES = config.width, config.lanes
     VECTORS, UNPREDICATED_VECTORS = config.vectors, config.unpredicated_vectors
@@ -46,8 +35,14 @@ def row_passes(
     load_X, load_S = (i.loader("shared" if RING else "global", each, WIDTH) for each in (config.data, config.upstream))
     load_X_words, load_S_words = i.word_loader("global", X_VECTOR), i.word_loader("global", S_VECTOR)
     unpack_X, unpack_S = i.unpacker(config.data, WIDTH), i.unpacker(config.upstream, WIDTH)
-    load_parameter, unpack_parameter = words_of_parameter
-    Y_WRITTEN = "Y" in config.written
+    load_words, unpack_parameter = parameter_words(config)
+    _, load_shared_parameter = shared_parameters(config)
+    Y_WRITTEN, MEAN, INV_STD = (each in config.written for each in ("Y", "mean", "inv_std"))
+    load_parameter = register_parameter(config, wanted=IN_REGISTERS and Y_WRITTEN)
+    load_shift = register_parameter(config, wanted=SHIFTED)
+    over_lanes, share, merge, from_memory = row_statistics(config)
+    IN_MEMORY, STATISTIC, root = config.phase == "apply", config.statistic_itemsize, inverse_root(config.compute)
+    store_statistic = i.storer("global", config.statistic, 1, config.native_bfloat16)
     store_Y = i.storer("global", config.result, WIDTH, config.native_bfloat16)
 
     store_sum = i.storer("global", config.upstream, WIDTH, config.native_bfloat16)
@@ -64,7 +59,7 @@ def row_passes(
         return ALIGNED_VECTORS and (~inside & (FULL << (j * WIDTH))) != 0
 
     @device_function
-    def take(
+    def take(  # this thread's elements, with zeros beyond them: their sum
         x: Any, x_at: int, skip_at: int, sum_at: int, shifts: Any, scales: Any, biases: Any, scale_from: int,
         bias_from: int, first_column: int, lane: int, vectors: int, inside: int, valid: bool,
     ) -> Any:  # fmt: skip
@@ -80,9 +75,9 @@ def row_passes(
                     if SKIPS:
                         load_S_words(more_words, j * S_WORDS, skip_at + v * S_VECTOR)
         if AHEAD and Y_WRITTEN:
-            load_parameter(scales, scale_from, first_column, lane, vectors)
+            load_words(scales, scale_from, first_column, lane, vectors)
             if BIASED:
-                load_parameter(biases, bias_from, first_column, lane, vectors)
+                load_words(biases, bias_from, first_column, lane, vectors)
         for j in range(VECTORS):
             v = lane + j * LANES
             for e in range(WIDTH):
@@ -137,8 +132,51 @@ def row_passes(
         return sums[0] + sums[1]
 
     @device_function
-    def store(
-        x: Any, y_at: int, mean: Any, r: Any, scales: Any, biases: Any, lane: int, vectors: int, inside: int,
+    def first(
+        pair: Any, x: Any, _g: Any, _scale_sum: Any, _bias_sum: Any, scales: Any, biases: Any, shifts: Any,
+        scale: int, bias: int, first_column: int, x_at: int, skip_at: int, sum_at: int, _m: Any, _r: Any,
+        over_own: Any, lane: int, vectors: int, inside: int, valid: bool,
+    ) -> None:  # fmt: skip
+        total = take(x, x_at, skip_at, sum_at, shifts, scales, biases,
+                     scale, bias, first_column, lane, vectors, inside, valid)  # fmt: skip
+        if not IN_MEMORY:
+            if CENTRED:
+                total = over_lanes(total)
+                pair[0] = total
+            pair[1] = over_lanes(squares(x, total * over_own, lane, vectors, inside, valid))
+
+    @device_function
+    def numbers(
+        pair: Any, _m: Any, _r: Any, mean: int, inv_std: int, row: int, over_columns: Any, epsilon: Any, writes: bool
+    ) -> Any:
+        one = cuda.local.array(1, FLOAT)
+        m = pair[0] * over_columns if CENTRED else FLOAT(0)
+        r = root(pair[1] * over_columns + epsilon)
+        if writes:
+            if MEAN:
+                one[0] = m
+                store_statistic(mean + int64(row) * STATISTIC, one)
+            if INV_STD:
+                one[0] = r
+                store_statistic(inv_std + int64(row) * STATISTIC, one)
+        return m, r
+
+    @device_function
+    def load_parameters(
+        scales: Any, biases: Any, shifts: Any, scale: int, bias: int, shift: int, origin: int, own: int, lane: int,
+        vectors: int,
+    ) -> None:  # fmt: skip
+        if SHIFTED:
+            load_shift(shifts, shift, origin, own, lane, vectors)
+        if IN_REGISTERS and Y_WRITTEN:
+            load_parameter(scales, scale, origin, own, lane, vectors)
+            if BIASED:
+                load_parameter(biases, bias, origin, own, lane, vectors)
+
+    @device_function
+    def second(
+        _pair: Any, x: Any, _g: Any, _dx_sum: Any, scales: Any, biases: Any, _x_at: int, _skip_at: int, _added_at: int,
+        y_at: int, _sum_at: int, mean: Any, r: Any, _over_columns: Any, lane: int, vectors: int, inside: int,
         valid: bool,
     ) -> None:  # fmt: skip
         """Y = (X - mean) * r * scale + bias"""
@@ -146,7 +184,7 @@ def row_passes(
         y, scale, bias = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         for j in range(VECTORS):
             v = lane + j * LANES
-            if valid and (j < UNPREDICATED_VECTORS or v < vectors):
+            if Y_WRITTEN and valid and (j < UNPREDICATED_VECTORS or v < vectors):
                 if SHARED:
                     load_shared_parameter(scale, shared + SCALE_AT, v)
                     if BIASED:
@@ -170,4 +208,4 @@ def row_passes(
                 else:
                     store_Y(y_at + v * Y_VECTOR, y)
 
-    return take, squares, store
+    return RowPasses(load_parameters, None, first, share, merge, from_memory, numbers, second)

@@ -21,18 +21,8 @@ from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
 
 
 def row_statistics(config: NormForwardConfig) -> tuple[Callable[..., Any], ...]:
-    """Four device functions:
-
-    over_lanes(value)       the sum of a value over a row's threads in one warp
-    share(slot, columns, slice_columns, shift)
-                            the number of elements of the pair in this slot of an exchange; shift: of aligned vectors,
-                            elements between the first vector's begin and the row's
-    merge(pair, at, n, over_n, over_columns, warp_lane)
-                            the row's pair, from those at this address of shared memory; this lane takes every 32nd of
-                            them; n, over_n: the number of elements of each, and 1 / n or 0; over_columns: 1 / columns
-                            of the row (with two launches: of the block)
-    from_memory(pair, row_sums, row, over_columns, warp_lane, columns, slice_columns)
-                            the row's pair, from those that the previous launch wrote for every block of a row
+    """over_lanes(value), the sum of a value over a row's threads in one warp; and share, merge and from_memory of
+    RowPasses.
     """
     WIDTH, LANES, VECTORS = config.width, config.lanes, config.vectors
     UNPREDICATED_VECTORS = config.unpredicated_vectors
