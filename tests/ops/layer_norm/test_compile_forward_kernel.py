@@ -63,7 +63,7 @@ ALIGNED_VECTORS: list[Kind] = [  # of memory, which only devices do that copy ro
 ]
 
 
-def config_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> NormForwardConfig:
+def config_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20, shifted: bool = True) -> NormForwardConfig:
     operator, data, parameter, columns, width = kind
     config = NormForwardConfig(
         operator,
@@ -78,7 +78,7 @@ def config_of(kind: Kind, capability: tuple[int, int], rows: int = 1 << 20) -> N
         vectors=1,
         groups_per_block=1,
         biased=operator in (LAYER, SKIP),
-        shifted=operator == SKIP,
+        shifted=shifted and operator == SKIP,
         source={(7, 5): "plain", (8, 0): "plain" if width == 1 else "async"}.get(capability, "bulk"),
         aligned=width > 1,
         aligned_vectors=columns % width > 0,
@@ -106,6 +106,16 @@ def test_no_register_is_spilled_and_accesses_are_vectors(kind: Kind, capability:
         assert "st.global.v4.b32" in made.ptx
     assert ("cp.async.bulk" in made.ptx) == (config.source == "bulk")
     assert "ld.local" not in made.ptx
+
+
+@pytest.mark.parametrize(("columns", "shifted"), [(40001, False), (30001, True)])
+def test_no_register_is_spilled_where_threads_have_many_single_elements(columns: int, shifted: bool) -> None:
+    from gradkern.cuda.compile import compile_kernel
+    from gradkern.ops.layer_norm.cuda.kernel import build
+
+    config = config_of((SKIP, h, h, columns, 1), (9, 0), 9000, shifted)
+    made = compile_kernel(build(config), len(ARGUMENTS), (9, 0), config.threads, config.blocks_per_processor)
+    assert made.spilled == 0
 
 
 FEW: list[Kind] = [  # a block, or a warp, for each of few rows

@@ -148,7 +148,7 @@ def _registers(config: NormForwardConfig, shared_bytes: int) -> int:
     if config.aligned_vectors:  # with masks
         rest = 76 if config.per_thread < 24 else 92 if config.per_thread < 32 else 116
         rest += (24 + 16 * config.skips) * config.centred if config.per_thread >= 24 else 0
-    rest += 48 if config.vectors > 24 else 0
+    rest += 48 if config.vectors > 24 or (config.vectors == 24 and config.skips and config.centred) else 0
     rest += 4 * config.itemsize * config.skips + (24 if shared_bytes < SMALL else 0)
     return config.per_thread * (config.itemsize // 4) * each + rest
 
