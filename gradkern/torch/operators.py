@@ -51,6 +51,16 @@ def type_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+_SHORT = {"float": "f", "bfloat": "bf", "int": "i"}
+
+
+def short_name(dtype: torch.dtype) -> str:
+    """Such as bf16."""
+    name = type_name(dtype)
+    kind = name.rstrip("0123456789")
+    return _SHORT.get(kind, kind) + name[len(kind) :]
+
+
 def wide(x: torch.Tensor) -> torch.dtype:
     """The type that operators compute with."""
     return torch.promote_types(x.dtype, torch.float32)
@@ -171,7 +181,7 @@ def _empty(
         return new_like(given[output.like], dtype)
     sizes = shape_of(output.shape or (), axes)
     made = next(iter(given.values())).new_empty(sizes, dtype=dtype)
-    if output.order_of is None or not channels_last(_described(given[output.order_of])):
+    if output.order_of is None or not channels_last(described_as(given[output.order_of])):
         return made
     order = [0, *range(2, len(sizes)), 1]
     return made.new_empty([sizes[axis] for axis in order]).movedim(-1, 1)
@@ -181,17 +191,17 @@ def new_like(model: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Ten
     """A tensor as the registry makes one for an output that is like this input: its strides are those of
     `strides.dense_like`. For an input with gaps torch.empty_like would choose others.
     """
-    described, dtype = _described(model), dtype or model.dtype
+    described, dtype = described_as(model), dtype or model.dtype
     other = dtype_of(type_name(dtype))
     strides = [step // other.itemsize for step in dense_like(described, described.shape, other)]
     return model.new_empty_strided(described.shape, strides, dtype=dtype)
 
 
-def _described(tensor: torch.Tensor) -> Tensor:
+def described_as(tensor: torch.Tensor, alignment: int = 0) -> Tensor:
+    """What a plan may know of a tensor; its alignment is by default that of its elements."""
     dtype = dtype_of(type_name(tensor.dtype))
-    return Tensor(
-        dtype, tuple(tensor.shape), tuple([step * dtype.itemsize for step in tensor.stride()]), dtype.itemsize
-    )
+    strides = tuple([step * dtype.itemsize for step in tensor.stride()])
+    return Tensor(dtype, tuple(tensor.shape), strides, alignment or dtype.itemsize)
 
 
 def has_rows(x: torch.Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -111,11 +112,7 @@ def has_open_sizes(inputs: Iterable[Any]) -> bool:
 
 def copied(module: fx.GraphModule) -> fx.GraphModule:
     """A graph that can be rewritten while the other stays. Parameters and constants are shared."""
-    graph, nodes = fx.Graph(), dict[fx.Node, fx.Node]()
-    for node in module.graph.nodes:
-        nodes[node] = graph.node_copy(node, nodes.__getitem__)
-    graph._codegen = module.graph._codegen
-    made = fx.GraphModule(module, graph, type(module).__name__)
+    made = fx.GraphModule(module, copy.deepcopy(module.graph), type(module).__name__)
     made.meta = dict(module.meta)
     for name, child in module.named_children():
         if isinstance(child, fx.GraphModule):

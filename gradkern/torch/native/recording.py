@@ -10,7 +10,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.call import Delegating, Plan, Repeatable, execution
+from gradkern.call import Delegating, Plan, Repeatable, Tensor, execution
 from gradkern.torch.native import words as w
 from gradkern.torch.native.shim import address_of, dtype_code, empty
 
@@ -28,6 +28,11 @@ class Output:
     strides: tuple[int, ...]  # in elements
     dtype: torch.dtype
     device: torch.device
+
+    @classmethod
+    def like(cls, place: int, tensor: Tensor, device: torch.device) -> Output:
+        strides = tuple([step // tensor.dtype.itemsize for step in tensor.strides])
+        return cls(place, tensor.shape, strides, getattr(torch, tensor.dtype.name), device)
 
     def words(self, held: list[Any]) -> list[int]:
         sizes, strides = words_of(self.shape), words_of(self.strides)

@@ -114,11 +114,8 @@ class NativeSite:
 def _steps(plan: Plan, tensors: tuple[torch.Tensor, ...], places: Places) -> Steps:
     """Raises Unrepeatable."""
     read, written, made, results = places
-    device, outputs = tensors[0].device, list[Any]()
-    for place, each in enumerate(made):
-        strides = tuple([step // each.dtype.itemsize for step in each.strides])
-        result = results.index(place) if place in results else -1
-        outputs.append(Output(result, each.shape, strides, getattr(torch, each.dtype.name), device))
+    device, places_of = tensors[0].device, {place: n for n, place in enumerate(results)}
+    outputs = [Output.like(places_of.get(place, -1), each, device) for place, each in enumerate(made)]
 
     def place_of(place: int) -> int:
         return place + 1 if place < len(tensors) else w.MOST_ARGUMENTS + place - len(tensors)

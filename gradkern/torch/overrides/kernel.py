@@ -26,11 +26,11 @@ from gradkern.torch.flags import policy_of
 from gradkern.torch.native import words
 from gradkern.torch.native.kernel import NativeKernel, Record, unsupported
 from gradkern.torch.native.recording import Steps, Unrepeatable
+from gradkern.torch.operators import short_name
 from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.override import Override
 from gradkern.torch.overrides.runners import Run, by_python, runner, steps
 from gradkern.torch.overrides.signatures import Description, Signature, describe, random_args, recogniser
-from gradkern.torch.overrides.timing import synchronize
 
 MOST, _MOST_ALIKE = 4096, 16
 _TAKEN, _DECLINED = attrgetter("taken"), attrgetter("declined")
@@ -412,6 +412,12 @@ class Kernel:
         warn(text, stacklevel=4)
 
 
+def synchronize() -> None:
+    """Wait for what the GPU still does, if this process uses one."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
 def _said(error: Exception) -> str:
     """An error's text; with its class if it is not one of gradkern's."""
     if isinstance(error, GradkernError):
@@ -433,15 +439,11 @@ def _capturing(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-_SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
-          torch.int32: "i32", torch.int64: "i64"}  # fmt: skip
-
-
 def _text(tensors: tuple[torch.Tensor, ...], rest: tuple[Any, ...]) -> str:
     """The first two tensors, gradient and input, and the types of the others."""
-    parts = [f"{_SHORT.get(each.dtype, each.dtype)}{list(each.shape)}" for each in tensors[:2]]
+    parts = [f"{short_name(each.dtype)}{list(each.shape)}" for each in tensors[:2]]
     orders = ["" if each.is_contiguous() else f" strides {each.stride()}" for each in tensors[:2]]
-    types = [str(_SHORT.get(each.dtype, each.dtype)) for each in tensors[2:]]
+    types = [short_name(each.dtype) for each in tensors[2:]]
     data = [part + order for part, order in zip(parts, orders, strict=True)]
     return ", ".join(dict.fromkeys(data)) + (f" with {', '.join(types)}" if types else "")
 

@@ -15,7 +15,7 @@ from gradkern.arrays.view import device_arrays
 from gradkern.call import Plan, execution
 from gradkern.torch.aten.request import Constant, View
 from gradkern.torch.native.recording import Output, Steps, of_cpu, of_cuda, unrepeatable
-from gradkern.torch.overrides.signatures import Description, Result, Source, derived
+from gradkern.torch.overrides.signatures import Description, Source, derived
 
 Run = Callable[[tuple[torch.Tensor, ...]], Any]
 """aten's results for the tensors of a call; None where the call is not quite like the others."""
@@ -37,7 +37,7 @@ def steps(
     address, to machine code. Raises Unrepeatable.
     """
     device, made = tensors[0].device, dict(description.outputs)
-    outputs = [_output(made[name], device) for name in order]
+    outputs = [Output.like(made[name].place, made[name].tensor, device) for name in order]
     places = [place_of(tensors[each]) if isinstance(each, int) else -1 for each in description.sources]
     if device.type != "cpu":
         inputs = [
@@ -60,12 +60,6 @@ def by_python(description: Description, plan: Plan) -> str:
     if description.finish is not None or _derived(description.sources):
         return "PyTorch computes a part of it"
     return unrepeatable(plan)
-
-
-def _output(result: Result, device: torch.device) -> Output:
-    made = result.tensor
-    strides = tuple([step // made.dtype.itemsize for step in made.strides])
-    return Output(result.place, made.shape, strides, getattr(torch, made.dtype.name), device)
 
 
 def _on_cuda(description: Description, plan: Plan, order: tuple[str, ...]) -> Run:

@@ -6,16 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.arrays.kind import dtype_of
 from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.call import Tensor
 from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Derived, Finish, View
 from gradkern.torch.counter import Counter
 from gradkern.torch.native.kernel import Record
 from gradkern.torch.native.recording import Steps
+from gradkern.torch.operators import described_as
 
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _INDICES = {torch.int32, torch.int64}
@@ -112,9 +111,7 @@ def _place(tensor: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> int:
 def _described(tensor: torch.Tensor, host: bool) -> Tensor:
     if tensor.dtype not in _TYPES | _INDICES:
         raise Declined(f"{tensor.dtype} is none of gradkern's types")
-    dtype: np.dtype = dtype_of(str(tensor.dtype).removeprefix("torch."))
-    strides = tuple(step * dtype.itemsize for step in tensor.stride())
-    return Tensor(dtype, tuple(tensor.shape), strides, dtype.itemsize if host else _ALIGNMENT)
+    return described_as(tensor, 0 if host else _ALIGNMENT)
 
 
 class Signature:

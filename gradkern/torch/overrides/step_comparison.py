@@ -16,9 +16,8 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.torch.compile_backend import choice
 from gradkern.torch.compile_backend.choice import StepTimes
 from gradkern.torch.overrides import ranks
-from gradkern.torch.overrides.kernel import Kernel
+from gradkern.torch.overrides.kernel import Kernel, synchronize
 from gradkern.torch.overrides.signatures import Signature
-from gradkern.torch.overrides.timing import synchronize
 
 _CHOSEN, _MORE, _PYTORCH = "chosen", "more", "PyTorch's"
 """Ways to answer an operator's calls: gradkern those that `compare` has left to it; those that gain on the device less

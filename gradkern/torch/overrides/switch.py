@@ -21,12 +21,11 @@ from gradkern.torch.counter import forget_calls
 from gradkern.torch.native import sites
 from gradkern.torch.overrides import ranks
 from gradkern.torch.overrides.comparison import Verdicts, compare, follow, leave_short, verdicts
-from gradkern.torch.overrides.kernel import Kernel
+from gradkern.torch.overrides.kernel import Kernel, synchronize
 from gradkern.torch.overrides.options import Group, Options, OptionsByName, Refusal, When
 from gradkern.torch.overrides.report import Report, report_of
 from gradkern.torch.overrides.signatures import Signature
 from gradkern.torch.overrides.step_comparison import compare_graphs, compare_steps, forget_runs
-from gradkern.torch.overrides.timing import synchronize
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -13,8 +13,7 @@ from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph.graph import replace, value, where
 from gradkern.torch.compile_backend.dynamo_graph.proof import Proof
 from gradkern.torch.compile_backend.gates import Gates
-
-_SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
+from gradkern.torch.operators import short_name
 
 
 @dataclass(frozen=True)
@@ -118,4 +117,4 @@ def unwanted(*tensors: torch.Tensor) -> str:
 
 
 def _text(x: torch.Tensor | None) -> str:
-    return "" if x is None else f"{_SHORT.get(x.dtype, x.dtype)}[{', '.join(map(str, x.shape))}]"
+    return "" if x is None else f"{short_name(x.dtype)}[{', '.join(map(str, x.shape))}]"
