@@ -426,8 +426,8 @@ def test_results_have_eagers_strides() -> None:
         normed = net.rms(a.mT.contiguous().mT * 2 + b)
         return functional.dropout(permuted, 0.5), added, net.ln(stream), net.ln(turned), turned, normed
 
-    assert check(body, (3, 5, 4), (3, 5, 4)) == {BN_ADD_RELU: 1, LN: 2}
-    assert reasons() == {"its input is neither contiguous nor channels last", "the sum is not contiguous"}
+    assert check(body, (3, 5, 4), (3, 5, 4)) == {BN_ADD_RELU: 1, LN: 1}
+    assert reasons() == {"its input is neither contiguous nor channels last", "one of the two is not contiguous"}
 
 
 VOLUMES: dict[str, tuple[Callable[[Net, Tensor], Any], int]] = {

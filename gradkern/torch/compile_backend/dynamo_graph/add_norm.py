@@ -173,8 +173,8 @@ def _reason(norm: Norm, terms: tuple[fx.Node, fx.Node] | None, dtype: torch.dtyp
         return "its epsilon is no constant"
     if not y.requires_grad:
         return "no gradient of it is wanted"
-    if norm.kind == "rms_norm" and memory_format(total) is None:  # eager's strides depend on the device
-        return "the sum is not contiguous"
+    if any(memory_format(value(each)) is not torch.contiguous_format for each in terms):  # pyright: ignore[reportArgumentType]
+        return "one of the two is not contiguous"  # as the branch of torchvision's attention: copies cost the gain
     if bias is not None and weight is not None and bias.dtype != weight.dtype:
         return "weight and bias are of two types"
     types = {each.dtype for each in (weight, bias) if each is not None}
