@@ -85,6 +85,7 @@ class Override:
     def _registered(self) -> Callable[[], None]:
         """What undoes the registration that is made."""
         if self.native is not None:
+            self.native.call_original(all("/ATen/Register" in each for each in self._lines()))
             undo = self.native.register(__file__).undo
         else:
             library = torch.library.Library("aten", "IMPL")
@@ -97,5 +98,9 @@ class Override:
 
     def _is_on_top(self) -> bool:
         """Whether the kernel at the key is ours, by the line that registered it."""
+        return any(line.startswith(f"{self.key}: registered at {__file__}:") for line in self._lines())
+
+    def _lines(self) -> list[str]:
+        """What PyTorch says of the kernel at the key; nothing where the operator has one for all devices."""
         lines = torch._C._dispatch_dump(f"aten::{self.name}").splitlines()
-        return any(line.startswith(f"{self.key}: registered at {__file__}:") for line in lines)
+        return [line for line in lines if line.startswith(f"{self.key}: ")]
