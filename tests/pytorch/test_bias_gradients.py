@@ -256,7 +256,7 @@ def test_inductors_code_has_the_sum_from_the_norms_call() -> None:
 
     model = Transformer(8, nn.LayerNorm)
     expected = gradients(eager := copy.deepcopy(model).double(), eager, tokens())
-    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "fx_graph_cache": False})
     found, codes = run_and_get_code(gradients, model, compiled, tokens())
     for name, each in found.items():
         torch.testing.assert_close(each.double(), expected[name], rtol=1e-4, atol=1e-5)

@@ -351,7 +351,7 @@ def test_versions_of_pytorch_that_were_not_tried_keep_the_operators(monkeypatch:
 
 
 def compiled(model: nn.Module, **options: Any) -> Any:
-    made: Any = {"gradkern": True, "force_disable_caches": True}
+    made: Any = {"gradkern": True, "fx_graph_cache": False}
     return torch.compile(model, backend="gradkern", options=made, **options)
 
 

@@ -444,7 +444,7 @@ def test_a_linear_layer_between_convolutions_keeps_its_rows(monkeypatch: pytest.
     model.to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
     expected = steps(model, copy.deepcopy(model), x)
-    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "fx_graph_cache": False})
     found, codes = run_and_get_code(steps, model, compiled, x)
     for name, each in found.items():
         if not name.startswith("d "):
@@ -555,7 +555,7 @@ def test_inductor_folds_sums_of_gradients_and_writes_statistics_in_place() -> No
     model = nn.Sequential(nn.BatchNorm2d(4), Block(4, 4, "in place"))
     inputs = [images(3, 4, 5, 5), images(3, 4, 5, 5) + 1]
     expected = steps(eager := copy.deepcopy(model).double(), eager, *[each.double() for each in inputs])
-    options = {"gradkern": True, "joint_custom_pre_pass": seen.append, "force_disable_caches": True}
+    options = {"gradkern": True, "joint_custom_pre_pass": seen.append, "fx_graph_cache": False}
     compiled = torch.compile(model, backend="gradkern", options=options)
     found, codes = run_and_get_code(steps, model, compiled, *inputs)
     for name, each in found.items():
@@ -584,7 +584,7 @@ def test_a_sum_that_inductor_computes_with_an_addend_is_not_folded() -> None:
 
     model, x = Excited(), images(3, 4, 5, 5)
     expected = steps(eager := copy.deepcopy(model).double(), eager, x.double())
-    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "fx_graph_cache": False})
     found, codes = run_and_get_code(steps, model, compiled, x)
     for name, each in found.items():
         torch.testing.assert_close(each, expected[name].to(each.dtype), rtol=1e-4, atol=1e-5)
@@ -616,7 +616,7 @@ def test_what_a_batch_norms_gradient_reads_lies_as_its_input(monkeypatch: pytest
     model.to(memory_format=torch.channels_last)
     x = images(3, 4, 7, 6).contiguous(memory_format=torch.channels_last)
     expected = steps(eager := copy.deepcopy(model).double(), eager, x.double())
-    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "fx_graph_cache": False})
     found = steps(model, compiled, x)
     for name, each in found.items():
         torch.testing.assert_close(each, expected[name].to(each.dtype), rtol=1e-4, atol=1e-5)

@@ -211,7 +211,7 @@ def test_compiled_code_computes_where_its_tensors_are(elsewhere: Callable[[], An
     model = copy.deepcopy(plain)
     tensors = [torch.randn(6, 32), torch.randn(2, 4, 6, 6)]
     expected = gradients(plain, tensors)
-    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "force_disable_caches": True})
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True, "fx_graph_cache": False})
     with elsewhere():
         found = gradients(compiled, tensors)
         found = gradients(compiled, tensors)  # by what the first call has left
