@@ -473,6 +473,19 @@ def high_and_low(first: int, second: int) -> np.int32:
     return _word(first >> 16, second)
 
 
+@cache
+def largest_halves(dtype: str) -> Callable[..., np.int32]:
+    def largest(first: int, second: int) -> np.int32:
+        one, other = (np.array([each], np.int32).view(dtype).astype(np.float32) for each in (first, second))
+        return np.fmax(one, other).astype(dtype).view(np.int32)[0]
+
+    return largest
+
+
+def add_unless(total: Any, value: Any, first: int, second: int) -> Any:
+    return total + value if first != second else total
+
+
 def store_word(address: int, word: int) -> None:
     _array(address, "int32", 1)[0] = word
 

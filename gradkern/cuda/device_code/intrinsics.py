@@ -575,6 +575,21 @@ high_halves = _ptx("int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7632;", pure=
 low_and_high = _ptx("int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x7610;", pure=True)
 high_and_low = _ptx("int32", "int32 int32", "prmt.b32 $0, $1, $2, 0x5432;", pure=True)
 
+
+@cache
+def largest_halves(dtype: str) -> Callable[..., Any]:
+    """f(word, word): the larger of both low halves, and of both high ones, as bfloat16 or float16."""
+    return _ptx("int32", "int32 int32", f"max.{'bf16' if dtype == 'bfloat16' else 'f16'}x2 $0, $1, $2;", pure=True)
+
+
+# total + value, unless the integers are equal
+add_unless = _ptx(
+    "float32",
+    "float32 float32 int32 int32",
+    "{ .reg .pred p; setp.ne.s32 p, $3, $4; mov.f32 $0, $1; @p add.f32 $0, $1, $2; }",
+    pure=True,
+)
+
 # byte n of a word, n from 0 to 3, as a number from 0 to 255
 byte = _ptx("int32", "int32 int32", "{ .reg .b32 s; add.s32 s, $2, 0x4440; prmt.b32 $0, $1, 0, s; }", pure=True)
 

@@ -122,10 +122,13 @@ def test_every_type_and_layout(shape: tuple[int, ...], dtype: str) -> None:
     check(problem(shape, dtype))
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 1025), (1, 17, 520)])
-def test_few_classes_along_a_long_axis(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("shape", "dtype"), [((2, 3, 1025), b), ((1, 17, 520), b), ((2, 3, 516), h)])
+def test_few_classes_along_a_long_axis(shape: tuple[int, ...], dtype: str) -> None:
     """One or two threads have a row; the last block has vectors of the axis and others beyond it."""
-    check(problem(shape, b), names=("loss", "dX", "row_loss"), in_place=("X", "dX"))
+    given = problem(shape, dtype)
+    check(given, names=("loss", "dX", "row_loss", "entropy"), in_place=("X", "dX"), z_loss=0.01)
+    given["X"][0, 1, 1] = np.nan  # of a row that does not count
+    check(given, in_place=("X", "dX"))
 
 
 @pytest.mark.parametrize("columns", [2056, 9003])
@@ -148,6 +151,37 @@ def test_rows_that_wait_in_shared_memory(
     given = problem((3, columns), dtype)
     del given["labels"]
     check({**given, "probabilities": (np.abs(given["X"]) / columns).astype(dtype)})
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "lanes", "cluster"), [(1003, b, 64, 1), (1040, h, 32, 2), (1021, b, 32, 1)]
+)
+def test_wide_rows_of_16_bits(
+    columns: int, dtype: str, lanes: int, cluster: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels at the ends of rows, which begin at every place of a line, and whatever is in rows that do not count."""
+
+    def staged(problem: RowsProblem, _capability: tuple[int, int]) -> Iterator[RowsConfig]:
+        vectors = -(-problem.vectors // (lanes * cluster))
+        yield RowsConfig(8, lanes, 1, vectors, cluster, shifted=problem.shifted, staged=True)
+
+    monkeypatch.setattr(loss_plan, "configs", staged)
+    given = problem((9, columns), dtype)
+    X, labels = given["X"], given["labels"]
+    labels[:] = 0, -100, columns - 1, 7, 8, 950, 3, columns - 2, 950
+    X[1, 5], X[3, 7] = np.nan, 60
+    for options in (
+        {"names": ("dX", "row_loss", "entropy"), "reduction": "sum", "z_loss": 0.01},
+        {"reduction": "none"},
+    ):
+        check(given, in_place=("X", "dX"), **options)
+    X[5, 3:900], X[6, 9], X[8] = -np.inf, np.nan, -np.inf
+    made = {"dX": (X.shape, dtype), "entropy": ((9,), f)}
+    found = run("CrossEntropy", given, made, in_place=("X", "dX"))
+    np.testing.assert_array_equal(np.isnan(found["dX"].astype(d)).all(1), np.isin(np.arange(9), (6, 8)))
+    np.testing.assert_array_equal(np.isnan(found["entropy"]), np.isin(np.arange(9), (1, 6, 8)))
+    assert not found["dX"][1].any()
+    assert not found["dX"][5, 3:900].any()
 
 
 OPTIONS: list[dict[str, Any]] = [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 EXACT_LABELS = 1 << 24
 """Labels below are exact in float32, where they are among a row's numbers."""
+LINE = 128  # bytes of memory
 BLOCK, MOST_BLOCKS = 512, 256  # threads, and blocks, of the sums over rows
 ARGUMENTS = (  # of their kernel
     *("labels", "weight", "ignore_index", "rows", "columns", "losses", "factors", "loss", "partials", "counter"),

@@ -27,13 +27,14 @@ from gradkern.kernels.rows.problem import RowsTypes
 from gradkern.ops.cross_entropy.cuda.config import LossConfig
 from gradkern.ops.cross_entropy.cuda.labels import IGNORED, ZERO_ROW, label_loader, weight_of
 
+LEAST = -1e4  # in place of minus infinity: exp of it is 0
 _NEAR_ZERO = 0.25  # of a log probability: beyond, exp(x) - 1 has its digits
 
 
 def build(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> Callable[..., None]:
     """The kernel for these types and this config."""
     forward = types.reductions > 0
-    arithmetic = _forward(types, config, loss) if forward else _backward(types, config, loss)
+    arithmetic = forward_arithmetic(types, config, loss) if forward else _backward(types, config, loss)
     return (inner_kernel if config.inner else rows_kernel)(types, config, arithmetic)
 
 
@@ -109,7 +110,7 @@ def _labels(config: RowsConfig) -> tuple[Callable[..., Any], Callable[..., Any]]
     return is_label, apart
 
 
-def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArithmetic:
+def forward_arithmetic(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArithmetic:
     FLOAT = float64 if types.compute == "float64" else float32
     APPROXIMATE = types.inputs[0] in ("float16", "bfloat16")
     LABELS, ENTROPY, GRADIENT, WEIGHTED = bool(loss.labels), loss.entropy, loss.gradient, loss.weighted
@@ -120,7 +121,7 @@ def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArith
         types, loss.smoothing, 1 - loss.smoothing, loss.z_loss, loss.softcap, 1 / (loss.softcap or 1)
     )
     LOG2_E, LN_2, ZERO, ONE, TWO = _constants(types, 1 / math.log(2), math.log(2), 0, 1, 2)
-    (LEAST,) = _constants(types, -1e4)  # in place of -inf: exp of it is 0
+    (LEAST_EXPONENT,) = _constants(types, LEAST)
     (LOWEST,) = _constants(types, -1e38)  # the same for a maximum, as differences are taken from it
     (NOTHING,) = _constants(types, -0.0)  # the compiler does not add it
     UNIT = LN_2 if APPROXIMATE else ONE  # of exponents
@@ -180,7 +181,7 @@ def _forward(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> RowArith
             difference = exponent(z, shift_of(totals[0]))
             e = power(difference)
             if ENTROPY:
-                second = e * max(difference, LEAST)
+                second = e * max(difference, LEAST_EXPONENT)
             elif SMOOTHING or not LABELS:
                 second = target(x, p, r) * (z - totals[0])
             if labels:

@@ -18,8 +18,8 @@ from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.kernels.rows.config import RowsConfig, configs
 from gradkern.kernels.rows.plan import RowArrays, launch_of, rows_problem
-from gradkern.kernels.rows.problem import RowsProblem
-from gradkern.ops.cross_entropy.cuda.config import ARGUMENTS, BLOCK, EXACT_LABELS, MOST_BLOCKS, LossConfig
+from gradkern.kernels.rows.problem import VECTOR, RowsProblem
+from gradkern.ops.cross_entropy.cuda.config import ARGUMENTS, BLOCK, EXACT_LABELS, LINE, MOST_BLOCKS, LossConfig
 from gradkern.ops.cross_entropy.roles import Roles, empty_is_nan, roles_of
 
 LOSSES = "losses of rows"
@@ -32,6 +32,7 @@ OWN_BYTES = _FACTORS + _PARTIALS
 OWN_OFFSETS = 0, 16, _FACTORS, OWN_BYTES
 _ROWS_OF_A_BLOCK = 8 * BLOCK  # of sums
 _THREADS, _TEAMS, _VECTORS = 128, 16, 12  # at most, of classes along an inner axis
+_PIXELS, _CLASSES = 2, 24  # at most, of a thread that has all classes of its pixels
 
 
 Step = tuple[Launch, list[str]]
@@ -195,18 +196,35 @@ class Steps:
         long = problem.width > 4 and roles.forward and self._device.capability >= (10, 0)
         if problem.inner and (not plain or long):
             problem = replace(problem, width=max(1, problem.width // 2))
-        config = _of_few_classes(problem, self._device.capability) or next(configs(problem, self._device.capability))
+        config, builder = self._config(problem, plain)
         names = (*arrays.inputs, *arrays.outputs, *arrays.parameters, *arrays.results)
         given = {arrays.argument(name): name for name in names}
         places = {"labels": 0, "weight": 1, "upstream": 2, "factors": 3, "ignore_index": 4}
         numbers = self._arguments(upstream=roles.upstream, factors="factors")
         given |= {f"scalar_{places[key]}": name for key, name in numbers.items()}
-        builder = "gradkern.ops.cross_entropy.cuda.kernel:build"
         launch = launch_of(
             problem, config, builder, list(given), self._device, loss, numbers={"scalar_4": self._ignored},
             overlaps=loss.overlaps and len(self.before()) > 0,
         )  # fmt: skip
         return f"cross_entropy_{config.name}", (launch, list(given.values()))
+
+    def _config(self, problem: RowsProblem, plain: bool) -> tuple[RowsConfig, str]:
+        """The config, and the builder of the kernel. Beside the row block, on an H200 in bfloat16 and in place: 98.6 to
+        71.7 us at 8x21x512x512, 1077 to 1015 at 8192x128256, 657 to 605 at 4096x151936.
+        """
+        types, capability = problem.types, self._device.capability
+        own = plain and self._loss.labels != "" and self._loss.gradient and capability >= (8, 0)
+        own = own and types.inputs == types.outputs and types.inputs[0] in ("bfloat16", "float16")
+        pixels = problem.inner >= _PIXELS * _THREADS and problem.width >= _PIXELS and max(problem.steps) < 1 << 31
+        if own and pixels and problem.columns <= _CLASSES:
+            config = RowsConfig(_PIXELS, _THREADS, 1, problem.columns, inner=True, blocks_per_processor=6)
+            return config, "gradkern.ops.cross_entropy.cuda.few_classes_kernel:build"
+        config = _of_few_classes(problem, capability) or next(configs(problem, capability))
+        if own and config.staged:
+            vectors = problem.vectors + (LINE // VECTOR - 1) * problem.shifted
+            config = replace(config, vectors=-(-vectors // (config.lanes * config.cluster)))
+            return config, "gradkern.ops.cross_entropy.cuda.wide_kernel:build"
+        return config, "gradkern.ops.cross_entropy.cuda.kernel:build"
 
 
 def _of_few_classes(problem: RowsProblem, capability: tuple[int, int]) -> RowsConfig | None:
