@@ -123,6 +123,18 @@ def test_what_the_operators_do_not_compute_is_pytorchs() -> None:
         batch_norm_act(x[:1, :, :1, :1], None, None, w, b)
 
 
+@pytest.mark.parametrize("activation", ["none", "relu", "leaky_relu"])
+def test_no_residual_is_kept_for_the_backward_pass(activation: str) -> None:
+    """Nor is it by PyTorch's functions, of which the addition keeps nothing."""
+    x, w, b, z = leaves(torch.float32, False, True)
+    kept: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each.data_ptr()) or each, lambda each: each):
+        y = batch_norm_act(x, None, None, w, b, activation=activation, residual=z)
+    assert x.data_ptr() in kept
+    assert (y.data_ptr() in kept) is (activation != "none")
+    assert z.data_ptr() not in kept
+
+
 def test_an_output_that_is_changed_in_place_is_noticed() -> None:
     """relu's mask is read from the output where a residual is in it."""
     x, w, b, z = leaves(torch.float32, False, True)

@@ -182,18 +182,23 @@ class _BatchNormAct(torch.autograd.Function):
         y, _, _, mean, inv_std = call.outputs()
         # the output where a residual is in it, else what the input of the norm says: it is read anyway
         masked = y if activation in DERIVATIVE_FROM_SIGN and residual is not None else None
-        ctx.save_for_backward(x, weight, bias, mean, inv_std, masked, residual)
-        ctx.eps, ctx.activation, ctx.alpha = eps, activation, alpha
+        ctx.save_for_backward(x, weight, bias, mean, inv_std, masked)
+        ctx.eps, ctx.activation, ctx.alpha, ctx.added = eps, activation, alpha, residual is not None
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight, bias, mean, inv_std, masked, residual = ctx.saved_tensors
+        x, weight, bias, mean, inv_std, masked = ctx.saved_tensors
         of_x, of_weight, of_bias, of_residual, _ = ctx.needs_input_grad
         needs, activation, alpha = (of_x, of_weight, of_bias, of_residual), ctx.activation, ctx.alpha
         if torch.is_grad_enabled():
             t = functional.batch_norm(x, None, None, weight, bias, True, 0.0, ctx.eps)
-            y = ACTIVATIONS[activation](t if residual is None else t + residual, alpha)
+            residual = (
+                torch.zeros_like(x, requires_grad=True) if ctx.added else None
+            )  # any: its sum with t is not needed
+            t = t if residual is None else t + residual
+            slope = alpha if activation == "leaky_relu" else 0.0
+            y = ACTIVATIONS[activation](t, alpha) if masked is None else torch.where(masked > 0, t, t * slope)
             return *differentiable(y, (x, weight, bias, residual), needs, grad), None
         dz = None
         if activation == "none":  # then the residual's is the gradient itself
