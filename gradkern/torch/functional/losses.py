@@ -158,7 +158,7 @@ def linear_cross_entropy(
     options: Any = None,
     z_loss: float = 0.0,
     softcap: float = 0.0,
-    logits_bytes: int = 1 << 30,
+    logits_bytes: int = 5 << 28,
 ) -> Tensor:
     """cross_entropy(linear(input, linear_weight, linear_bias), target) of labels, as functional.linear_cross_entropy is
     in PyTorch 2.13; the logits are in memory in parts.

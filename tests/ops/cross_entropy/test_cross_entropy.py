@@ -14,7 +14,9 @@ from helpers.tolerance import assert_close, norm_of
 from numpy.typing import NDArray
 
 import gradkern
+from gradkern.contract.registry import operators
 from gradkern.errors import ArgumentError, AttributeValueError, DataError
+from gradkern.ops.cross_entropy.parts import chunks
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 EVERY = ["loss", "dX", "row_loss", "entropy"]
@@ -273,3 +275,11 @@ def test_a_loss_that_its_type_cannot_hold_is_infinite_without_a_warning() -> Non
         gradkern.run("LinearCrossEntropy", h, h, np.array([0]), z_loss=1.0, outputs=["loss"]).loss,
     ):
         assert not np.isfinite(found)
+
+
+@pytest.mark.parametrize("classes", [128256, 151936, 152064])
+def test_parts_of_large_vocabularies_have_4096_rows_by_default(classes: int) -> None:
+    """Their products fill the multiprocessors: 32 x 8 tiles of 128 x 256 are 1.9 of an H200, 26 x 8 are 1.6."""
+    most = operators()["LinearCrossEntropy"].attributes["logits_bytes"].default
+    assert isinstance(most, int)
+    assert chunks(16384, 2 * classes, most) == [(begin, begin + 4096) for begin in range(0, 16384, 4096)]
