@@ -382,6 +382,15 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., None
 
 
 @cache
+def scaled_adds(table: tuple[tuple[int, int, float], ...]) -> Callable[..., None]:
+    def add(sums: Any, values: Any) -> None:
+        for total, value, factor in table:
+            sums[total] += values[value] * sums.dtype.type(factor)
+
+    return add
+
+
+@cache
 def adds_where_equal(table: tuple[tuple[int, int, int, int], ...], compute: str) -> Callable[..., None]:
     def add(sums: Any, values: Any, keys: Any, wanted: Any) -> None:
         for total, value, key, other in table:

@@ -321,6 +321,24 @@ def multiply_adds(table: tuple[tuple[int, int, int], ...]) -> Callable[..., Any]
     return _device_function(add, _ANY, _ANY, _ANY)
 
 
+@cache
+def scaled_adds(table: tuple[tuple[int, int, float], ...]) -> Callable[..., Any]:
+    """A device function add(sums, values): sums[s] += values[v] * factor for every (s, v, factor), in this order.
+    Straight-line code of any length, as multiply_adds.
+    """
+
+    def add(builder: Any, *arrays: Any) -> None:
+        factors = iter([factor for *_, factor in table])
+
+        def scaled(total: Any, value: Any) -> Any:
+            factor = next(factors)
+            return builder.fadd(total, value) if factor == 1 else builder.fma(value, value.type(factor), total)
+
+        _accumulate(builder, [places for *places, _ in table], arrays, scaled)
+
+    return _device_function(add, _ANY, _ANY)
+
+
 def _accumulate(
     builder: Any, table: Sequence[tuple[int, ...]], arrays: Sequence[Any], result: Callable[..., Any]
 ) -> None:

@@ -17,7 +17,7 @@ _MOST_INVERSE = 1e30  # outputs from input to input; of more, as of 0, a thread 
 _AXES = tuple(f"axis{axis}_{number}" for axis in range(3) for number in range(AXIS))
 SPATIAL_ARGUMENTS = ("first", "second", "third", *ITEMS, "channels", "plane_step", *_AXES)  # see spatial_kernel
 ARGUMENTS = (
-    "dY", "dX", "unused", "channels", "inner", "rows", "of_block", "across", "across_m", "across_s",
+    "first", "third", "second", "channels", "inner", "rows", "of_block", "across", "across_m", "across_s",
     "wide", "wide_m", "wide_s", "span", "span_m", "span_s", "tiles", "tiles_m", "tiles_s",
     "tiles2", "tiles2_m", "tiles2_s", "size1", "size1_m", "size1_s", "size0", "size0_m", "size0_s", *_AXES,
 )  # fmt: skip
@@ -89,6 +89,7 @@ class SeparableConfig(ByElementType):
     """last: channels are last in memory. width: elements of dY of one access: channels, or places of a line.
     whole: shared memory has all outputs of a line; else a thread has one result
     taps1, taps2: outputs of an input along the last two axes whose weights are in shared memory, a power of two
+    in_flight: loads of a thread before it adds the first, at most taps1
     flat: the first axis has one element, and keeps it
     """
 
@@ -99,6 +100,7 @@ class SeparableConfig(ByElementType):
     whole: bool
     taps1: int
     taps2: int
+    in_flight: int
     flat: bool
     native_bfloat16: bool = True
     threads: int = 256

@@ -155,8 +155,8 @@ def _rows(config: SeparableConfig) -> Callable[..., None]:
     first and last output of its place along the last axis but one, that place, and the plane; shares: weights.
     """
     WIDTH, FLAT, LAST, ITEM, WIDE = config.width, config.flat, config.last, ITEMSIZE[config.data], config.itemsize
-    TAPS, UNROLL = config.taps1, min(4, config.taps1)
     FLOAT, SIZE = (float64 if config.compute == "float64" else float32), WIDTH * ITEM
+    TAPS, UNROLL = config.taps1, config.in_flight
     PIECE, PIECES, WORDS = min(16, SIZE), max(1, SIZE // 16), max(1, SIZE // 4)
     first, last, weight = weights(config.kind, config.compute)
     load, unpack = i.masked_word_loader("global", PIECE), i.unpacker(config.data, WIDTH)
@@ -177,6 +177,7 @@ def _rows(config: SeparableConfig) -> Callable[..., None]:
             first0, last0 = first(x0, a), last(x0, a)
         of_image = at + int64(image) * a[1] * b[1] * c[1] * channels * ITEM
         step = int32(channels * ITEM) if LAST else int32(ITEM)
+        of_line = c[1] * step
         count = int32(row[1] - row[0] + 1)
         for o0 in range(first0, last0 + 1):
             weight0 = FLOAT(1)
@@ -193,10 +194,11 @@ def _rows(config: SeparableConfig) -> Callable[..., None]:
                             shares[u] = FLOAT(0)
                             if k + u < count:
                                 shares[u] = weight(row[2], int32(row[0] + k + u), b)
+                    address = i.row_address(of_image, int32(int32(line + k) * int32(c[1]) + o), step)
                     for u in range(UNROLL):
-                        address = i.row_address(of_image, int32(int32(line + k + u) * int32(c[1]) + o), step)
                         for p in range(PIECES):
                             load(words, int32(u * WORDS + 4 * p), address + 16 * p, shares[u] != FLOAT(0))
+                        address += of_line
                     for u in range(UNROLL):
                         w = weight0 * shares[u]
                         unpack(d, words, int32(u * WORDS))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
@@ -18,15 +19,17 @@ from gradkern.kernels.separable.config import (
     LINES,
     ROWS,
     SHARES,
+    SPATIAL_ARGUMENTS,
     SeparableConfig,
     axis_numbers,
     axis_values,
     identity,
     kind_of,
 )
-from gradkern.kernels.separable.layout import Layout, lifted, with_reciprocals
+from gradkern.kernels.separable.layout import VECTOR, Layout, lifted, with_reciprocals
 
 _MOST = (1 << 31) - 1
+_PLACES = {"dY": "first", "X": "first", "dX": "third", "Y": "third"}
 
 
 def separable_plan(call: Call, maps: Sequence[AxisMap]) -> LaunchPlan | EmptyPlan:
@@ -40,17 +43,18 @@ def separable_plan(call: Call, maps: Sequence[AxisMap]) -> LaunchPlan | EmptyPla
     maps = simplified(maps)
     maps = [*(identity(maps[0]) for _ in range(3 - len(maps))), *maps]
     layout = Layout.of(dX, {"dY": dY, "dX": dX}, ("dY", "dX"))
-    return _launched(call, device, layout, maps)
+    return _planned(call, device, layout, maps)
 
 
-def _launched(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) -> LaunchPlan:
+def _planned(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap]) -> LaunchPlan:
     dY, dX = call.inputs["dY"], call.outputs["dX"]
     sizes, outs, last = lifted(dX.shape), lifted(dY.shape), layout.last
     width = layout.lanes if last else _width(dY, outs[2])
     taps1, taps2 = (next((each for each in (2, 4, 8, 16) if each >= most_outputs(axis)), 32) for axis in maps[1:])
     flat = maps[0] == identity(maps[0])
     kind, native = kind_of(maps), device.capability >= (8, 0)
-    config = SeparableConfig(kind, dX.dtype.name, last, width, True, taps1, taps2, flat, native)
+    in_flight = min(taps1, max(4, VECTOR // (width * dX.dtype.itemsize)))
+    config = SeparableConfig(kind, dX.dtype.name, last, width, True, taps1, taps2, in_flight, flat, native)
     if kind.name == "lanczos" or (kind.narrowed and not flat):
         config = replace(config, blocks_per_processor=2)  # three weights in loops, or a series, take over 80 registers
     channels, images = (dX.shape[1], dX.shape[0]) if last else (1, prod(dX.shape[:2]))
@@ -68,19 +72,33 @@ def _launched(call: Call, device: Device, layout: Layout, maps: Sequence[AxisMap
     )
     numbers |= {"channels": channels, "inner": inner, "rows": rows, "of_block": of_block}
     numbers |= axis_values([axis_numbers(each, config.compute) for each in maps])
+    limits = {"blocks_per_processor": config.blocks_per_processor, "shared_bytes": config.shared_bytes}
+    return launched(call, "gradkern.kernels.separable.kernels:build", config, numbers, grid, ARGUMENTS, **limits)
+
+
+def launched(
+    call: Call,
+    builder: str,
+    config: Any,
+    numbers: Mapping[str, int],
+    grid: int,
+    arguments: Sequence[str] = SPATIAL_ARGUMENTS,
+    **limits: int,
+) -> LaunchPlan:
+    """The launch of the builder's kernel. config: has `data`, `name` and `threads`. limits: as of kernel_of."""
     words = operator_words(call.operator)
     kernel = kernel_of(
-        device,
-        "gradkern.kernels.separable.kernels:build",
+        device_of(call),
+        builder,
         config,
         name=kernel_name(words, config.data, config.name),
-        arguments=len(ARGUMENTS),
+        arguments=len(arguments),
         threads=config.threads,
-        blocks_per_processor=config.blocks_per_processor,
-        shared_bytes=config.shared_bytes,
+        **limits,
     )
-    given = [{"dY": "dY", "dX": "dX"}.get(name, "unused") for name in (*call.inputs, *call.outputs)]
-    return LaunchPlan(f"{words}_{config.name}", Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given)))
+    given = [_PLACES.get(name, "second") for name in (*call.inputs, *call.outputs)]
+    launch = Launch(kernel, grid, config.threads, *named(arguments, numbers, given))
+    return LaunchPlan(f"{words}_{config.name}", launch)
 
 
 def _shape_of_block(

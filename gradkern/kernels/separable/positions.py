@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 from typing import Any
 
 from numba import cuda
-from numba.cuda import int32, int64
+from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
+from gradkern.cuda.device_code.columns import ByElementType
 from gradkern.cuda.device_code.function import device_function
 
 
@@ -66,3 +68,28 @@ def items(threads: int, lanes: int, last: bool, patch: tuple[int, int, int]) -> 
         return image, x0, x1, x2, c
 
     return own
+
+
+def side_loader(config: ByElementType, count: int, absent: float = 0.0, piece: int = 16) -> Callable[..., None]:
+    """load(d, n, address, present): `count` elements side by side into d[n:], all of them `absent` where not present.
+    The address is a multiple of `piece`, the most bytes of one load.
+    """
+    SIZE = count * config.data_itemsize
+    PIECE = gcd(piece, SIZE)
+    PIECES, OF_PIECE, WORDS = SIZE // PIECE, PIECE // config.data_itemsize, max(1, PIECE // 4)
+    FLOAT = float64 if config.compute == "float64" else float32
+    ABSENT, FILLED = absent, absent != 0
+    load_piece, unpack = i.masked_word_loader("global", PIECE), i.unpacker(config.data, OF_PIECE)
+
+    @device_function
+    def load(d: Any, n: int, address: int, present: bool) -> None:
+        words, values = cuda.local.array(WORDS, int32), cuda.local.array(OF_PIECE, FLOAT)
+        for p in range(PIECES):
+            load_piece(words, int32(0), address + p * PIECE, present)
+            unpack(values, words, int32(0))
+            for e in range(OF_PIECE):
+                if FILLED:
+                    values[e] = values[e] if present else FLOAT(ABSENT)
+                d[n + p * OF_PIECE + e] = values[e]
+
+    return load

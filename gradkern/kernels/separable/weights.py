@@ -34,7 +34,8 @@ def share_of(kind: Kind, compute: str) -> Callable[..., Any]:
 
 
 def _windows(kind: Kind, compute: str) -> tuple[Callable[..., Any], ...]:
-    FLOAT, DILATED = (float64 if compute == "float64" else float32), kind.dilated
+    WIDE, DILATED = compute == "float64", kind.dilated
+    FLOAT = float64 if WIDE else float32
 
     @device_function
     def first(x: int, a: Any) -> int:
@@ -56,17 +57,16 @@ def _windows(kind: Kind, compute: str) -> tuple[Callable[..., Any], ...]:
     def share(o: int, a: Any) -> Any:
         """Of each element of a window; 0 where it has none."""
         begin = int32(o * int32(a[3]) - int32(a[7]))
-        count = int32(a[9])
-        if count == 0:
-            if int32(a[8]) >= 0:
-                count = int32(min(int32(a[2]), taps(int32(max(int32(a[8]) - begin, 0)), a)))
-            else:
-                count = int32(min(int32(a[2]), taps(int32(max(int32(a[0]) - begin, 0)), a)))
-                count = int32(count - taps(int32(max(-begin, 0)), a))
-        result = FLOAT(0)
-        if count != 0:
-            result = FLOAT(1) / FLOAT(count)
-        return result
+        stop, missing = (int32(a[8]), int32(0)) if int32(a[8]) >= 0 else (int32(a[0]), taps(int32(max(-begin, 0)), a))
+        count = int32(min(int32(a[2]), taps(int32(max(stop - begin, 0)), a)) - missing)
+        count = int32(a[9]) if int32(a[9]) != 0 else count
+        if WIDE:
+            result = FLOAT(1) / FLOAT(max(count, 1))
+        else:
+            number = FLOAT(count)
+            near = i.reciprocal_approximate(number)
+            result = near + near * (FLOAT(1) - near * number)
+        return FLOAT(0) if count == 0 else result
 
     @device_function
     def weight(x: int, o: int, a: Any) -> Any:

@@ -10,9 +10,9 @@ from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import Windows, reach, simplified
 from gradkern.kernels.separable.config import axis_numbers, axis_values, identity
 from gradkern.kernels.separable.layout import Layout
-from gradkern.kernels.separable.plan import separable_plan
+from gradkern.kernels.separable.plan import launched, separable_plan
 from gradkern.ops.pooling.average_maps import axis_maps
-from gradkern.ops.pooling.cuda.max import PATCHES, launched, patched
+from gradkern.ops.pooling.cuda.max import PATCHES, patched
 
 
 def plan(call: Call) -> LaunchPlan | EmptyPlan:

@@ -14,7 +14,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.separable.positions import items, spatial_kernel
+from gradkern.kernels.separable.positions import items, side_loader, spatial_kernel
 from gradkern.ops.pooling.cuda.config import ForwardConfig
 
 
@@ -30,7 +30,7 @@ def build(config: ForwardConfig) -> Callable[..., None]:
     ITEM, INDEX, STORED = ITEMSIZE[config.data], (1 if LOCAL else 8), (CHANNELS if LAST else config.lanes)
     FLOAT = float64 if config.compute == "float64" else float32
     own = items(config.threads, config.lanes, LAST, config.patch)
-    load, load_group = _loader(config, CHANNELS), _loader(config, max(1, GROUP))
+    load, load_group = (side_loader(config, count, -math.inf) for count in (CHANNELS, max(1, GROUP)))
     keep = i.keep_largest(config.table())
     store = i.storer("global", config.data, STORED, config.native_bfloat16)
     store_indices = index_storer(LOCAL, STORED)
@@ -117,22 +117,3 @@ def index_storer(local: bool, count: int) -> Callable[..., Any]:
             store_piece(address + p * PIECE, words)
 
     return store
-
-
-def _loader(config: ForwardConfig, count: int) -> Callable[..., Any]:
-    """load(d, n, address, present): `count` elements side by side into d[n:]; minus infinity where not present."""
-    COUNT, SIZE = count, count * ITEMSIZE[config.data]
-    PIECE, PIECES, WORDS = min(16, SIZE), max(1, SIZE // 16), max(1, SIZE // 4)
-    FLOAT = float64 if config.compute == "float64" else float32
-    load_piece, unpack = i.masked_word_loader("global", PIECE), i.unpacker(config.data, COUNT)
-
-    @device_function
-    def load(d: Any, n: int, address: int, present: bool) -> None:
-        words, values = cuda.local.array(WORDS, int32), cuda.local.array(COUNT, FLOAT)
-        for p in range(PIECES):
-            load_piece(words, int32(p * 4), address + p * 16, present)
-        unpack(values, words, int32(0))
-        for e in range(COUNT):
-            d[n + e] = values[e] if present else FLOAT(-math.inf)
-
-    return load

@@ -7,17 +7,16 @@ from math import prod
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device_code.columns import reciprocal
-from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
-from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
+from gradkern.cuda.launch import LaunchPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.separable.axis_map import Windows, reach
-from gradkern.kernels.separable.config import SPATIAL_ARGUMENTS, axis_numbers, axis_values
+from gradkern.kernels.separable.config import axis_numbers, axis_values
 from gradkern.kernels.separable.layout import Layout
+from gradkern.kernels.separable.plan import launched
 from gradkern.ops.pooling.cuda.config import MOST_REACH, MOST_WINDOWS, ForwardConfig, MaxPoolConfig, PatchConfig
 from gradkern.ops.pooling.windows import PoolWindows
 
 PATCHES = "gradkern.ops.pooling.cuda.patch_kernel:build"
-_PLACES = {"dY": "first", "X": "first", "dX": "third", "Y": "third"}
 
 
 def plan(call: Call) -> LaunchPlan | EmptyPlan:
@@ -66,24 +65,6 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     numbers |= axis_values([(*axis_numbers(each, config.compute)[:8], *reciprocal(each.dilation)) for each in along])
     numbers |= {"channels": shape[1] if layout.last else 1, "plane_step": inputs if in_tensor else 0}
     return launched(call, builder, config, numbers, grid)
-
-
-def launched(
-    call: Call, builder: str, config: MaxPoolConfig | PatchConfig | ForwardConfig, numbers: Mapping[str, int], grid: int
-) -> LaunchPlan:
-    """The launch of a kernel of SPATIAL_ARGUMENTS."""
-    words = operator_words(call.operator)
-    kernel = kernel_of(
-        device_of(call),
-        builder,
-        config,
-        name=kernel_name(words, config.data, config.name),
-        arguments=len(SPATIAL_ARGUMENTS),
-        threads=config.threads,
-    )
-    given = [_PLACES.get(name, "second") for name in (*call.inputs, *call.outputs)]
-    launch = Launch(kernel, grid, config.threads, *named(SPATIAL_ARGUMENTS, numbers, given))
-    return LaunchPlan(f"{words}_{config.name}", launch)
 
 
 def patched(

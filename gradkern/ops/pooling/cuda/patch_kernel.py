@@ -15,7 +15,7 @@ from numba.cuda import float32, float64, int32
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
-from gradkern.kernels.separable.positions import items, spatial_kernel
+from gradkern.kernels.separable.positions import items, side_loader, spatial_kernel
 from gradkern.kernels.separable.weights import share_of
 from gradkern.ops.pooling.cuda.config import MaxPoolConfig, PatchConfig
 
@@ -42,24 +42,17 @@ def window_loader(config: MaxPoolConfig | PatchConfig, count: int) -> Callable[.
     indices the lower 32 bits, into found[n:]. Zeros where not present.
     """
     COUNT, LOCAL, INDEXED = count, config.local, not (isinstance(config, PatchConfig) and config.average)
-    SIZE, INDICES = COUNT * ITEMSIZE[config.data], COUNT * (1 if LOCAL else 8)
-    PIECE, PIECES = min(16, SIZE), max(1, SIZE // 16)
-    INDEX_PIECE, INDEX_PIECES = (4 if INDICES == 8 and not LOCAL else min(16, INDICES)), max(1, INDICES // 16)
-    WORDS = max(1, SIZE // 4, INDICES // 4)
-    FLOAT = float64 if config.compute == "float64" else float32
-    load_data, load_index = (i.masked_word_loader("global", each) for each in (PIECE, INDEX_PIECE))
-    unpack = i.unpacker(config.data, COUNT)
+    INDICES = COUNT * (1 if LOCAL else 8)
+    PIECE, PIECES = (4 if INDICES == 8 and not LOCAL else min(16, INDICES)), max(1, INDICES // 16)
+    WORDS = max(1, INDICES // 4)
+    load_data, load_index = side_loader(config, COUNT), i.masked_word_loader("global", PIECE)
 
     @device_function
     def load(d: Any, found: Any, n: int, address: int, index_address: int, present: bool) -> None:
-        words, values = cuda.local.array(WORDS, int32), cuda.local.array(COUNT, FLOAT)
-        for p in range(PIECES):
-            load_data(words, int32(p * 4), address + p * 16, present)
-        unpack(values, words, int32(0))
-        for e in range(COUNT):
-            d[n + e] = values[e]
+        words = cuda.local.array(WORDS, int32)
+        load_data(d, n, address, present)
         if INDEXED:
-            for p in range(INDEX_PIECES):
+            for p in range(PIECES):
                 load_index(words, int32(p * 4), index_address + p * 16, present)
         for e in range(COUNT if INDEXED else 0):
             if LOCAL:

@@ -99,7 +99,6 @@ _FUNCTIONS = {
     if hasattr(module, f"{name}{rank}d")
 } | {functional.interpolate: "interpolate"}
 _AVERAGE = "Inductor computes it in one pass, too, with what stands beside it"
-_NEAREST = "PyTorch's kernel for nearest elements is faster with channels first"
 _REQUESTS = {each.name: each.request for each in TRANSLATIONS if each.group in ("pooling", "resize")}
 _OPEN = "the sizes that it depends on are open"
 _MOST_OF_A_BYTE = 256
@@ -135,7 +134,6 @@ def _site(node: fx.Node, name: str) -> Site:
             return [graph.call_function(operator.getitem, (graph.call_function(MAX_POOL, (of_x, attributes)), 0))]
         return [_with_gradient(graph, node, of_x, None, request.op, attributes)]
 
-    of_nearest = given.get("mode") == "nearest" and x.is_contiguous()
     result = y if reason or not with_indices else MAX_POOL(x, attributes)[0]
     return Site(
         name,
@@ -146,7 +144,7 @@ def _site(node: fx.Node, name: str) -> Site:
         results={node: result},
         reads=[of_x],
         reason=reason,
-        doubt=_AVERAGE if name == "avg_pool" else _NEAREST if of_nearest else "",
+        doubt=_AVERAGE if name == "avg_pool" else "",
     )
 
 
