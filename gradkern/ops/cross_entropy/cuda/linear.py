@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -26,9 +25,8 @@ from gradkern.kernels.rows.config import configs
 from gradkern.kernels.rows.plan import launch_of
 from gradkern.kernels.rows.problem import RowsTypes, problem_of
 from gradkern.ops.cross_entropy.cuda.config import EXACT_LABELS
-from gradkern.ops.cross_entropy.cuda.plan import LOSSES, OWN, OWN_BYTES, OWN_OFFSETS, Step, Steps, config_of, empty_plan
+from gradkern.ops.cross_entropy.cuda.plan import LOSSES, OWN, OWN_BYTES, OWN_OFFSETS, Step, Steps, empty_plan
 from gradkern.ops.cross_entropy.parts import chunks, padded
-from gradkern.ops.cross_entropy.roles import roles_of
 from gradkern.strides import c_strides
 
 _X, _W, _LOGITS, _DX, _DW, _ONES, _DB = range(7)  # operands of the products
@@ -164,7 +162,7 @@ class _Linear:
     def plan(self) -> LinearPlan:
         call = self._call
         whole_call = self._loss_call(self._rows, c_strides((self._rows, self._classes), self._item))
-        whole = Steps(whole_call, roles_of(whole_call), self._config(whole_call), self._device)
+        whole = Steps(whole_call, self._device)
         losses = "loss" if self._of_rows and "loss" in call.outputs else LOSSES
         parts = tuple(self._parts(losses))
         total = "loss" if "loss" in call.outputs and not self._of_rows else None
@@ -216,25 +214,18 @@ class _Linear:
             in_place=frozenset({("X", "dX")}),
         )  # fmt: skip
 
-    def _config(self, loss_call: Call) -> Any:
-        return config_of(loss_call, roles_of(loss_call))
-
     def _parts(self, losses: str) -> Iterator[_Part]:
-        known: dict[int, tuple[Step, tuple[Gemm, ...]]] = {}
+        known, H = dict[int, tuple[Step, tuple[Gemm, ...]]](), self._features
         for begin, end in self._chunks:
             rows = end - begin
             if rows not in known:
                 loss_call = self._loss_call(rows, (self._line * self._item, self._item))
-                steps = Steps(loss_call, roles_of(loss_call), self._config(loss_call), self._device)
-                _, (launch, names) = steps.rows(losses)
+                _, (launch, names) = Steps(loss_call, self._device).rows(losses)
                 names = ["logits" if name in ("X", "dX") else name for name in names]
-                known[rows] = (launch, names), tuple(self._logits(rows))
+                operands = Matrix(_X, 0, H, 1), Matrix(_W, 0, 1, H), Matrix(_LOGITS, 0, self._line, 1)
+                known[rows] = (launch, names), tuple(self._gemms(rows, H, self._columns, *operands))
             step, logits = known[rows]
             yield _Part(begin, step, logits, tuple(self._gradients(rows, begin > 0)))
-
-    def _logits(self, rows: int) -> Iterator[Gemm]:
-        H, result = self._features, Matrix(_LOGITS, 0, self._line, 1)
-        yield from self._gemms(rows, H, self._columns, Matrix(_X, 0, H, 1), Matrix(_W, 0, 1, H), result)
 
     def _gemms(
         self, rows: int, inner: int, columns: int, left: Matrix, right: Matrix, result: Matrix,

@@ -55,8 +55,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     strides = [step for n, step in enumerate(data.strides) if n != roles.axis and data.shape[n] > 1]
     if strides != sorted(strides, reverse=True):
         raise Refusal(f"{roles.data}: its rows are in another order in memory than the labels; pass contiguous copies")
-    loss = replace(config_of(call, roles), overlaps=device.capability >= (9, 0))
-    steps = Steps(call, roles, loss, device)
+    steps = Steps(call, device, overlaps=device.capability >= (9, 0))
     total = roles.loss if call.attributes["reduction"] != "none" else None
     losses = roles.row_loss or (LOSSES if total or not roles.loss else roles.loss)
     name, rows = steps.rows(losses)
@@ -84,7 +83,7 @@ def empty_plan(call: Call, device: Device, loss: str | None) -> EmptyPlan:
     return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()), fills)
 
 
-def config_of(call: Call, roles: Roles) -> LossConfig:
+def _config_of(call: Call, roles: Roles) -> LossConfig:
     attributes = call.attributes
     weight = roles.class_weight or roles.row_weight
     upstream = call.inputs[roles.upstream] if roles.upstream else None
@@ -114,10 +113,11 @@ def config_of(call: Call, roles: Roles) -> LossConfig:
 class Steps:
     """The launches of a call: before those over rows, these, and behind them."""
 
-    def __init__(self, call: Call, roles: Roles, loss: LossConfig, device: Device) -> None:
-        self._call, self._roles, self._loss, self._device = call, roles, loss, device
-        data = call.inputs[roles.data]
-        self._columns = data.shape[roles.axis]
+    def __init__(self, call: Call, device: Device, overlaps: bool = False) -> None:
+        self._call, self._device, self._roles = call, device, roles_of(call)
+        self._loss = replace(_config_of(call, self._roles), overlaps=overlaps)
+        data = call.inputs[self._roles.data]
+        self._columns = data.shape[self._roles.axis]
         self._rows = data.size // self._columns
         self._compute = "float64" if data.dtype.name == "float64" else "float32"
 
