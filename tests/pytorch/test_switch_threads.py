@@ -41,10 +41,11 @@ for each in threads:
     each.start()
 if len(sys.argv) > 4:
     switch.enable.__kwdefaults__["native"] = True
-options = [{}, {"native": False}, {"ops": "layer_norm"}, {"plan": "tune"}, {"min_bytes": 1 << 20}]
+variations = [{}, {"native": False}, {"ops": "layer_norm"}, {"plan": "tune"}, {"min_bytes": 1 << 20}]
 changes = 0
 while time.monotonic() < end and not errors:
-    with gradkern.torch.enabled(**{"devices": device, "min_bytes": 0, "plan": "now", **options[changes % 6]}):
+    options = {"devices": device, "min_bytes": 0, "plan": "now"} | variations[changes % len(variations)]
+    with gradkern.torch.enabled(**options):
         time.sleep(.005)
         for kernel in switch._kernels() if way == "resting" else ():
             if kernel.enabled:
