@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 import gradkern.torch
+from gradkern.torch.compile_backend import zero_gradients
 
 pytestmark = [pytest.mark.torch, pytest.mark.thorough]
 BF16, F32 = torch.bfloat16, torch.float32
@@ -97,6 +98,36 @@ def compiled(loss: Callable[..., Any], dtype: Any) -> None:
 def test_it_is_taken_with_gradients_no_farther_from_float32_than_eagers(loss: Callable[..., Any], dtype: Any) -> None:
     compiled(loss, dtype)
     assert "compiled cross_entropy: gradkern" in str(gradkern.torch.report())
+
+
+def test_the_gradient_of_logits_that_are_a_result_too_is_added_where_it_is_not_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch._dynamo.reset()
+    seen, are_known = list[bool](), zero_gradients.are_known
+    monkeypatch.setattr(zero_gradients, "are_known", lambda x: [seen.append(are_known(x)), seen[-1]][1])
+    torch.manual_seed(0)
+    leaves = [torch.randn(2, 9, 16, requires_grad=True), torch.randn(V, 16, requires_grad=True)]
+    labels = torch.randint(0, V, (2, 9))
+
+    def step(x: Any, w: Any) -> Any:
+        logits = functional.linear(x, w)
+        return masked_lm(logits, labels), logits
+
+    fast: Any = torch.compile(step, backend="gradkern", options={"gradkern": True})
+    loss_alone, both = (lambda loss, logits: loss), (lambda loss, logits: loss + logits.sin().mean())
+    logits_alone = lambda loss, logits: logits.sin().mean()  # noqa: E731
+    for used, zero in ((loss_alone, True), (both, False), (loss_alone, True), (logits_alone, False)):
+        results = fast(*leaves)
+        expected = torch.autograd.grad(used(*step(*leaves)), leaves)
+        for _ in range(2):
+            found = torch.autograd.grad(used(*results), leaves, retain_graph=True)
+            torch.testing.assert_close(found, expected)
+            assert seen.pop() is zero
+            assert not zero_gradients._known
+    with torch.no_grad():
+        torch.testing.assert_close(fast(*leaves), step(*leaves))
+    assert not seen
 
 
 def test_probabilities_are_left_with_the_reason() -> None:

@@ -17,8 +17,9 @@ def gradkern(
     from torch._inductor import list_mode_options  # pyright: ignore[reportMissingImports]
     from torch._inductor.compile_fx import compile_fx  # pyright: ignore[reportMissingImports]
 
-    from gradkern.torch.compile_backend import findings
+    from gradkern.torch.compile_backend import findings, zero_gradients
     from gradkern.torch.compile_backend.choice import Choice, copied, has_open_sizes
+    from gradkern.torch.compile_backend.dynamo_graph.cross_entropy import logits_among_results
     from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
     from gradkern.torch.compile_backend.gates import gates_of
     from gradkern.torch.compile_backend.generated_code import write_call_sites
@@ -33,7 +34,10 @@ def gradkern(
     plain = copied(graph_module) if is_compared else graph_module
     with findings.of_graph():
         rewrite(graph_module, gates)
+        logits = logits_among_results(graph_module.graph)
         ours: Any = compile_fx(graph_module, inputs, config_patches=config_with_passes(settings, gates))
+    if logits:
+        ours = zero_gradients.made_for(ours, logits)
     if not is_compared:
         return ours
 

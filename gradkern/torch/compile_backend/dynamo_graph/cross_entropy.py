@@ -14,9 +14,10 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from gradkern.torch.compile_backend import zero_gradients
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, Site
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, called, calls, only_user, value
-from gradkern.torch.compile_backend.operators import define, gradient, unregistered
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, called, calls, is_cast, only_user, value
+from gradkern.torch.compile_backend.operators import answer, define, gradient, unregistered
 from gradkern.torch.direct import OpCall
 from gradkern.torch.functional.losses import loss_attributes, loss_pass
 from gradkern.torch.operators import has_rows, new_like
@@ -51,10 +52,46 @@ CROSS_ENTROPY = define("cross_entropy", _forward, ("loss",), rows=True)
 BACKWARD = gradient(CROSS_ENTROPY, _backward, ("x",))
 
 
+def _backward_added(
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    other: Tensor,
+) -> Tensor:
+    """The gradient of x, and another one of it added."""
+    dx = answer(_backward(grad, x, target, weight, reduction, ignore_index, label_smoothing))
+    return dx if zero_gradients.are_known(other) else dx.add_(other)
+
+
+BACKWARD_ADDED = define(
+    "cross_entropy_backward_added",
+    _backward_added,
+    ("x",),
+    lambda *given: _backward(*given[:-1]).without_data(),
+    rows=True,
+)
+
+
 _NAME = "cross_entropy"
 _NARROW = torch.float16, torch.bfloat16
 _VIEWS = {"view", "reshape", "flatten", "contiguous", "transpose", "permute", "unsqueeze", "squeeze"}
 """Methods that move elements and change none."""
+
+
+def logits_among_results(graph: fx.Graph) -> list[int]:
+    """The places among a graph's results of what the operator reads, before it was seen in another shape."""
+    results: Any = graph.output_node().args[0]
+    places = list[int]()
+    for node in calls(graph, CROSS_ENTROPY):
+        source: Any = node.args[0]
+        while source not in results and source.op == "call_method" and (source.target in _VIEWS or is_cast(source)):
+            source = source.args[0]
+        places += [place for place, each in enumerate(results) if each is source][:1]
+    return places
 
 
 def fuse(graph: fx.Graph, fusion: Fusion) -> None:

@@ -26,6 +26,7 @@ from gradkern.torch.compile_backend.inductor_graphs import (
     few_channels,
     held_parameters,
     layouts,
+    loss_gradients,
     tables,
 )
 from gradkern.version import __version__
@@ -35,6 +36,7 @@ def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
     windows.leave_forward_passes(graph)
     batch_norms.fold(graph)
     bias_gradients.take(graph)
+    loss_gradients.take(graph)
     held_parameters.hold(graph)
 
 
