@@ -284,3 +284,15 @@ def test_arrays_that_begin_between_vectors(way: str, layout: str, dtype: str, mo
 def test_a_mean_far_above_the_deviation(way: str, layout: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_gradient((2, 8, 20, 8), 2, dtype, layout, monkeypatch, "none", offset=1000.0)
     check_output((2, 8, 20, 8), 2, dtype, layout, monkeypatch, offset=1000.0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_group_does_not_see_the_next_ones_data(way: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape, groups = (2, 10, 7, 8), 2  # five channels a group: some rows of threads have none
+    inputs = drawn(shape, groups, b, f, f, 0.0)
+    attributes = {"groups": groups, "activation": "silu", "activation_alpha": 0.2, "channels_last": 0}
+    expected = reference("GroupNormGrad", inputs, attributes)["dX"]
+    inputs["X"] = np.where(np.arange(20).reshape(2, 10, 1, 1) < 5, inputs["X"], np.asarray(np.nan, b)).astype(b)
+    found = run("GroupNormGrad", inputs, {"dX": np.zeros(shape, b)}, attributes, layout, monkeypatch)["dX"]
+    of = terms("GroupNormGrad", inputs, attributes)["dX"]
+    assert_within_terms(found[:1, :5], expected[:1, :5], of[:1, :5])

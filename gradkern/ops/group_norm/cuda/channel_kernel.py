@@ -7,7 +7,8 @@ lanes, so that memory is read in order whatever the size of a group.
     sums   of each channel of each sample, and of each of its parts, a pair (see moments)
     map    the output, or dX
     whole  both: a block, or a cluster of blocks, has whole groups, keeps its vectors in shared memory until the
-           groups' pairs are known, and reads nothing twice
+           groups' pairs are known, and reads nothing twice. D behind SiLU stays in registers: its exponential and
+           reciprocal, computed twice, would take two thirds of the memory's time
 """
 
 from __future__ import annotations
@@ -41,15 +42,18 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     ITEM, NUMBER, THREADS = ITEMSIZE[config.data], config.itemsize, config.threads
     CHANNELS, EACH = (WIDTH, 1) if LINES else (1, WIDTH)  # of a vector; elements of each
     BYTES, WORDS = WIDTH * ITEM, max(1, WIDTH * ITEM // 4)
-    HELD = 1 if WHOLE else VECTORS * WORDS  # words of registers
+    LOADED = 1 if WHOLE else VECTORS * WORDS  # words of registers
+    HOLDS, HELD = config.holds, VECTORS * WIDTH if config.holds else 1
+    COUNTED = WHOLE and not HOLDS  # loops end at the last vector
     CHUNKS, COUNTS_AT = config.chunks, config.counts_at
     ACTIVATION, RESIDUAL = config.activation != "none", "residual_grad" in arrays
     SUMS, TWO, ADDED = config.sums_data, config.read == 2, config.sums_data and (config.read == 1 or "bias" in arrays)
     KEPT, RESULT, SUM = config.keeps_sum, GRADIENT or "Y" in arrays, "S" in arrays and not config.keeps_sum
     load_words, load_kept = i.word_loader("global", BYTES), i.word_loader("shared", BYTES)
-    copy, wait_for_copies = i.async_copy(BYTES), i.wait_for_copies(0)
+    copy, copy_or_zeros, wait_for_copies = i.async_copy(BYTES), i.copy_or_zeros(BYTES), i.wait_for_copies(0)
     unpack = i.unpacker(config.data, WIDTH)
     store = i.storer("global", config.data, WIDTH, config.native_bfloat16)
+    store_numbers = i.storer("shared", config.compute, WIDTH)
     round_sum = i.rounder(config.data, WIDTH, config.native_bfloat16)
     statistic, put_statistic = number_access(config.statistic, config.compute, config.native_bfloat16)
     number, put = number_access(config.compute, config.compute, True)
@@ -60,7 +64,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     activate, times_derivative = activation_of(*how), derivative_of(*how)
     combine, over_lanes = combining(GRADIENT, config.compute)
     root = inverse_root(config.compute)
-    keep, kept = shared_access(config.compute, config.numbers_at)
+    NUMBERS_AT = config.numbers_at
+    keep, kept = shared_access(config.compute, NUMBERS_AT)
     STEP = ROWS if LINES else LANES  # places from one vector of a thread to the next
     by_rows, by_lanes, by_step, by_cluster = map(i.quotient_by, (ROWS, LANES, STEP, CLUSTER))
     begin_cluster, keep_slot, combine_groups, group_total, keep_group, group_numbers = group_totals(
@@ -105,12 +110,14 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     @device_function
     def add_batch(
         count: Any, first: Any, second: Any, words: Any, more_words: Any, added: Any, thread: int, valid: int,
-        mu: Any, gain: Any, bias: Any,
+        mu: Any, gain: Any, bias: Any, held: Any,
     ) -> Any:  # fmt: skip
-        """The pairs of the first `valid` vectors, combined with those of this thread."""
+        """The pairs of the first `valid` vectors, combined with those of this thread. held: every D; it is 0 behind
+        them.
+        """
         x, d = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         if GRADIENT:
-            for j in range(valid if WHOLE else VECTORS):
+            for j in range(valid if COUNTED else VECTORS):
                 if WHOLE or j < valid:
                     unpack_data(x, words, more_words, added, thread, j)
                     unpack_vector(d, more_words, thread, j, 1)
@@ -120,9 +127,11 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                         D = d[e]
                         if ACTIVATION:
                             D = times_derivative(D, apart * gain[n] + bias[n])
+                        if HOLDS:
+                            held[j * WIDTH + e] = D
                         first[n] += D
                         second[n] += D * apart
-            return count + FLOAT(valid * EACH)
+            return count
         of_batch = FLOAT(valid * EACH)
         total = count + of_batch
         share, inverse = of_batch / total, FLOAT(1) / of_batch
@@ -152,16 +161,20 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
 
     @device_function
     def load_batch(
-        words: Any, more_words: Any, thread: int, X: int, other: int, at: int, stride: int, last: int
-    ) -> None:
-        """The vectors of one batch; a place beyond the last repeats it."""
+        words: Any, more_words: Any, thread: int, X: int, other: int, at: int, stride: int, last: int, end: int
+    ) -> None:  # fmt: skip
+        """The vectors of one batch; a place beyond the last repeats it, with a dY of 0 where D is held."""
         for j in range(VECTORS):
-            offset = int64(min(int32(at + j * STEP), last)) * stride
+            place = int32(at + j * STEP)
+            offset = int64(min(place, last)) * stride
             if WHOLE:  # to shared memory, where this thread alone reads it
                 kept_at = i.shared_memory() + int32(BARRIER + (j * THREADS + thread) * BYTES)
                 copy(kept_at, X + offset)
-                if TWO:
-                    copy(kept_at + VECTORS * THREADS * BYTES, other + offset)
+                other_at = kept_at + VECTORS * THREADS * BYTES
+                if HOLDS:
+                    copy_or_zeros(other_at, other + offset, int32(BYTES) if place < end else int32(0))
+                elif TWO:
+                    copy(other_at, other + offset)
             else:
                 load_words(words, j * WORDS, X + offset)
                 if TWO:
@@ -170,24 +183,24 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
     @device_function
     def write_batch(
         words: Any, more_words: Any, added: Any, thread: int, valid: int, to: int, S: int, residual: int,
-        at: int, stride: int, mu: Any, gain: Any, bias: Any, level: Any, slope: Any,
+        at: int, stride: int, mu: Any, gain: Any, bias: Any, level: Any, slope: Any, held: Any,
     ) -> None:  # fmt: skip
         x, d, y = cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT), cuda.local.array(WIDTH, FLOAT)
         residual_words = cuda.local.array(WORDS, int32)
-        for j in range(valid if WHOLE else VECTORS):
-            if WHOLE or j < valid:
+        for j in range(valid if COUNTED else VECTORS):
+            if COUNTED or j < valid:
                 offset = int64(at + j * STEP) * stride
                 unpack_data(x, words, more_words, added, thread, j)
                 if SUM:
                     store(S + offset, x)
-                if GRADIENT:
+                if GRADIENT and not HOLDS:
                     unpack_vector(d, more_words, thread, j, 1)
                 for e in range(WIDTH):
                     n = e if LINES else 0
                     apart = x[e] - mu[n]
                     if GRADIENT:
-                        D = d[e]
-                        if ACTIVATION:
+                        D = held[j * WIDTH + e] if HOLDS else d[e]
+                        if ACTIVATION and not HOLDS:
                             D = times_derivative(D, apart * gain[n] + bias[n])
                         y[e] = (gain[n] * D - level[n]) - apart * slope[n]
                     else:
@@ -214,15 +227,17 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
 
     @device_function
     def count_of_row(row: int, length: int) -> Any:
-        """Positions of a part that a row of lanes has."""
+        """Positions of a part that a row of lanes has; sums need none."""
+        if GRADIENT:
+            return FLOAT(0)
         return FLOAT(by_rows(max(int32(length - row + (ROWS - 1)), int32(0))))
 
     @device_function
     def over_rows(first: Any, second: Any, thread: int) -> None:
         """Lines: the threads' pairs, to shared memory."""
-        for n in range(WIDTH):
-            keep(thread * WIDTH + n, first[n])
-            keep((THREADS + thread) * WIDTH + n, second[n])
+        numbers = i.shared_memory() + int32(NUMBERS_AT)
+        store_numbers(numbers + thread * int32(WIDTH * NUMBER), first)
+        store_numbers(numbers + (THREADS + thread) * int32(WIDTH * NUMBER), second)
         wait_for_block()
 
     @device_function
@@ -321,11 +336,11 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
         to, S_base = (dX if GRADIENT else Y) + first_byte, S + first_byte
         residual = residual_grad + first_byte
 
-        words, more_words = cuda.local.array(HELD, int32), cuda.local.array(HELD, int32)
+        words, more_words = cuda.local.array(LOADED, int32), cuda.local.array(LOADED, int32)
         if OVERLAPS and not WHOLE:
             i.wait_for_launch_before()
         if WHOLE:
-            load_batch(words, more_words, thread, X_base, other_base, at, stride, last)
+            load_batch(words, more_words, thread, X_base, other_base, at, stride, last, end)
             i.commit_copies()
         mu, r = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
         gain, bias = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
@@ -370,6 +385,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                 q = int32(q + THREADS)
 
         first, second = cuda.local.array(CHANNELS, FLOAT), cuda.local.array(CHANNELS, FLOAT)
+        held = cuda.local.array(HELD, FLOAT)
         count = FLOAT(0)
         for k in range(CHANNELS):
             first[k], second[k] = FLOAT(0), FLOAT(0)
@@ -378,20 +394,22 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
             wait_for_copies()
             valid = valid_of(max(int32(end - at), int32(0)))
             if valid > 0:
-                count = add_batch(count, first, second, words, more_words, added, thread, valid, mu, gain, bias)
+                count = add_batch(count, first, second, words, more_words, added, thread, valid, mu, gain, bias, held)
         else:
             while at < end:
                 valid = valid_of(end - at)
-                load_batch(words, more_words, thread, X_base, other_base, at, stride, last)
+                load_batch(words, more_words, thread, X_base, other_base, at, stride, last, end)
                 if MAP:
                     write_batch(
                         words, more_words, added, thread, valid, to, S_base, residual, at, stride,
-                        mu, gain, bias, level, slope,
+                        mu, gain, bias, level, slope, held,
                     )  # fmt: skip
                 else:
                     if KEPT:
                         write_sums(words, more_words, added, thread, valid, S_base, at, stride)
-                    count = add_batch(count, first, second, words, more_words, added, thread, valid, mu, gain, bias)
+                    count = add_batch(
+                        count, first, second, words, more_words, added, thread, valid, mu, gain, bias, held
+                    )
                 at = int32(at + VECTORS * STEP)
         if MAP:
             return
@@ -440,7 +458,8 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     of_all, one, other = group_total(q)
                     if GRADIENT:
                         deviation = statistic(inv_std, ng)
-                        one, other = deviation * (one / of_all), deviation * (deviation * (other / of_all))
+                        share = deviation / (FLOAT(of_group) * FLOAT(positions))
+                        one, other = share * one, share * (deviation * other)
                     else:
                         of_first, _ = group_numbers(q)
                         if CLUSTER == 1:
@@ -473,7 +492,7 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                     gain[k] = gain[k] * other
             write_batch(
                 words, more_words, added, thread, valid, to, S_base, residual, at, stride,
-                mu, gain, bias, level, slope,
+                mu, gain, bias, level, slope, held,
             )  # fmt: skip
 
     return kernel

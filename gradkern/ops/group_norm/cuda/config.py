@@ -27,6 +27,7 @@ class GroupNormConfig(ByElementType):
     skip        what has a number in the array skip: elements, or channels of each sample; nothing without the array
     keeps_sum   the step sums writes S, and map reads that
     activation  with leaky_relu's alpha, see activation_alpha
+    holds       the step whole holds every D in registers
     lines, width   as in Layout
     lanes       threads side by side: along channels in lines, else along the positions of a channel
     rows        of lanes: in lines they share their channels, else each has a channel, or a part of one
@@ -51,6 +52,7 @@ class GroupNormConfig(ByElementType):
     vectors: int
     skip: str = ""
     keeps_sum: bool = False
+    holds: bool = False
     cluster: int = 1
     of_block: int = 1
     teams: int = 1

@@ -42,7 +42,7 @@ def group_totals(
     begin(thread)               initializes the barrier of a cluster
     keep_slot(slot, count, first, second)   before a barrier of the block
     combine(thread, rank)       all threads: the groups' pairs, sent to all blocks of the cluster
-    total(q)                    the count and the pair of a group
+    total(q)                    the count and the pair of a group; sums have no count
     keep_group(q, first, second), of_group(q)   what its elements need; a barrier of the block between them
     """
     CLUSTER, OF_BLOCK, WARPS, SLOTS = config.cluster, config.of_block, config.threads // 32, config.slots
@@ -50,7 +50,8 @@ def group_totals(
     FLOAT, NUMBER = float64 if config.compute == "float64" else float32, config.itemsize
     SLOTS_AT, PAIRS_AT, GROUPS_AT = config.slots_at, config.pairs_at, config.groups_at
     NUMBERS_AT = config.numbers_at
-    BYTES = CLUSTER * OF_BLOCK * 4 * NUMBER
+    COUNTS = not config.gradient
+    BYTES = CLUSTER * OF_BLOCK * (4 if COUNTS else 2) * NUMBER
     keep, kept = shared_access(config.compute, config.numbers_at)
     send_pair = i.send_pair_double if config.compute == "float64" else i.send_pair
 
@@ -65,7 +66,8 @@ def group_totals(
 
     @device_function
     def keep_slot(slot: int, count: Any, first: Any, second: Any) -> None:
-        keep(SLOTS_AT + slot, count)
+        if COUNTS:
+            keep(SLOTS_AT + slot, count)
         keep(SLOTS_AT + SLOTS + slot, first)
         keep(SLOTS_AT + 2 * SLOTS + slot, second)
 
@@ -82,7 +84,8 @@ def group_totals(
             slot = lane
             while slot < EACH:
                 at = SLOTS_AT + q * EACH + slot
-                count, first, second = combine(count, first, second, kept(at), kept(at + SLOTS), kept(at + 2 * SLOTS))
+                its = kept(at) if COUNTS else FLOAT(0)
+                count, first, second = combine(count, first, second, its, kept(at + SLOTS), kept(at + 2 * SLOTS))
                 slot = int32(slot + 32)
             count, first, second = over_lanes(count, first, second, 32)
             if lane == 0:
@@ -92,7 +95,8 @@ def group_totals(
                     for peer in range(CLUSTER):
                         barrier = i.peer_address(i.shared_memory(), peer)
                         send_pair(i.peer_address(at, peer), first, second, barrier)
-                        send_pair(i.peer_address(at + 2 * NUMBER, peer), count, count, barrier)
+                        if COUNTS:
+                            send_pair(i.peer_address(at + 2 * NUMBER, peer), count, count, barrier)
                 else:
                     keep(place, first)
                     keep(place + 1, second)
@@ -109,7 +113,8 @@ def group_totals(
         count, first, second = FLOAT(0), FLOAT(0), FLOAT(0)
         for block in range(CLUSTER):
             at = PAIRS_AT + 4 * (block * OF_BLOCK + q)
-            count, first, second = combine(count, first, second, kept(at + 2), kept(at), kept(at + 1))
+            its = kept(at + 2) if COUNTS else FLOAT(0)
+            count, first, second = combine(count, first, second, its, kept(at), kept(at + 1))
         return count, first, second
 
     @device_function

@@ -83,8 +83,9 @@ def build(config: GroupNormConfig) -> Callable[..., None]:
                 )
             if GRADIENT:
                 r = statistic(inv_std, ng)
-                put(of_groups, ng, r * (first / count))
-                put(of_groups, samples * groups + ng, r * (r * (second / count)))
+                share = r / (FLOAT(of_group) * FLOAT(positions))
+                put(of_groups, ng, share * first)
+                put(of_groups, samples * groups + ng, share * (r * second))
             else:
                 first += shift(X, skip, bias, n, g * of_group, channels, positions)
                 deviation = root(second / count + FLOAT(EPSILON))

@@ -94,6 +94,7 @@ def addends_of(config: GroupNormConfig) -> tuple[Callable[..., Any], Callable[..
 def combining(gradient: bool, compute: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The device functions combine(count, first, second, more, other, another), of two parts' counts and pairs, and
     over_lanes(count, first, second, lanes), of the lanes of a warp, for the first of them. Both return three numbers.
+    Sums have no count: it may be anything.
     """
     FLOAT = float64 if compute == "float64" else float32
     shuffle = i.shuffle_xor_double if compute == "float64" else i.shuffle_xor
@@ -117,7 +118,8 @@ def combining(gradient: bool, compute: str) -> tuple[Callable[..., Any], Callabl
     def over_lanes(count: Any, first: Any, second: Any, lanes: int) -> Any:
         distance = int32(lanes // 2)
         while distance > 0:
-            more, other, another = shuffle(count, distance), shuffle(first, distance), shuffle(second, distance)
+            more = FLOAT(0) if gradient else shuffle(count, distance)
+            other, another = shuffle(first, distance), shuffle(second, distance)
             count, first, second = combine(count, first, second, more, other, another)
             distance = int32(distance // 2)
         return count, first, second

@@ -26,12 +26,14 @@ _BATCHES = 2  # of a thread, at least
 _BESIDE = 3  # batches that take as long as a block's beginning and end
 _TURNS = 4  # of as many blocks as the device holds, at most
 _CLUSTERS = (1, 2, 4, 8, 16)
-_CLUSTERS_OF_LINES = (1, 2, 4)  # with more, two passes are faster
+_CLUSTERS_OF_LINES = (1, 2, 4)  # with more, two passes are faster where D is not held
 _SHARED = 48 << 10  # bytes of shared memory of a block: several take turns on a multiprocessor
 _SHARED_OF_LINES = 72 << 10  # the same with the numbers of a tile's channels
 _MOST_SHARED = 112 << 10  # the same where groups are large: two
+_MOST_OF_HELD = 72 << 10  # the same where D is held in registers
 _MOST_THREADS = 512  # of a block that keeps its vectors
 _MOST_VECTORS = 8  # of its threads, of each array; of planes twice as many where few threads are enough
+_CHANNELS_OF_LINES = 4  # of its threads, at most: each has numbers of its own
 _MANY_THREADS = 1024  # of a multiprocessor, each with as many vectors
 _LEAST_COPY = 4  # bytes that a thread can copy to shared memory
 _LEAST_TILE = 64  # bytes of lines that a block takes, where there are as many
@@ -57,8 +59,9 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     layout = layout_of(data, bool(call.attributes.get("channels_last", 0)))
     groups = call.axes.get("G", layout.channels)
     config = _config(call, tensors, layout, device)
-    ways = [each for each in (_whole(config, layout, groups, device),) if each is not None]
-    config, numbers, blocks = ways[0] if ways else _in_passes(config, layout, ("X", "S") in call.in_place, device)
+    way = _whole(replace(config, holds=True), layout, groups, device) if _may_hold(config, device) else None
+    way = way or _whole(config, layout, groups, device)
+    config, numbers, blocks = way or _in_passes(config, layout, ("X", "S") in call.in_place, device)
     numbers |= {"samples": layout.samples, "channels": layout.channels, "positions": layout.positions}
     numbers |= {"groups": groups, "of_group": layout.channels // groups}
     given = [*_named(call.inputs, call.operator), *_named(call.outputs, call.operator), "sums"]
@@ -113,17 +116,33 @@ def _whole(config: GroupNormConfig, layout: Layout, groups: int, device: Device)
     bytes_of_vector = layout.width * ITEMSIZE[config.data]
     if not {"Y", "S", "dX"} & config.arrays or bytes_of_vector < _LEAST_COPY or device.capability < (8, 0):
         return None
-    clusters, shared = (_CLUSTERS_OF_LINES, _SHARED_OF_LINES) if layout.lines else (_CLUSTERS, _SHARED)
+    clusters, limits = _CLUSTERS, (_SHARED, _MOST_SHARED)
+    if layout.lines:
+        clusters, limits = _CLUSTERS_OF_LINES, (_SHARED_OF_LINES, _MOST_SHARED)
+    if config.holds:
+        clusters, limits = _CLUSTERS, (_SHARED,) if layout.lines else (_SHARED, _MOST_OF_HELD)
+    if layout.lines and (config.holds or not config.gradient):
+        layout = replace(layout, width=min(layout.width, _CHANNELS_OF_LINES))
     made = partial(_tiles_of_lines if layout.lines else _rows_of_planes, config, layout, groups, device)
     many = config.activation == "gelu" or config.data == "float64" or (layout.lines and layout.width > 4)
-    for limit in (shared, _MOST_SHARED):
+    for limit in limits:
         for cluster in clusters:
             found = made(cluster) if cluster <= device.max_cluster_size else None
             if found is not None and found[0].shared_bytes <= min(limit, device.shared_bytes):
                 registers = 96 if many or cluster == _CLUSTERS[-1] else 80  # with fewer some are spilled
                 registers += 16 if config.skip and (config.activation == "gelu" or layout.lines) else 0
+                if config.holds:
+                    registers = (64 if layout.lines else 48) + found[0].vectors * layout.width
                 return _resident(found[0], registers, device), *found[1:]
     return None
+
+
+def _may_hold(config: GroupNormConfig, device: Device) -> bool:
+    """Whether D should be held: of 16 bits, memory is hardly slower than SiLU's derivative computed twice. The compiler
+    for compute capability 10.0 and newer unrolls shorter loops.
+    """
+    costly = config.gradient and config.activation == "silu" and config.data_itemsize == 2
+    return costly and device.capability < (10, 0)
 
 
 def _resident(config: GroupNormConfig, registers: int, device: Device) -> GroupNormConfig:
@@ -142,15 +161,25 @@ def _tiles_of_lines(config: GroupNormConfig, layout: Layout, groups: int, device
     of_block = (fits or wide[-1:] or [0])[0]
     lanes = of_block * of_group // layout.width
     positions = -(-layout.positions // cluster)
+    most = _MOST_VECTORS * config.width // layout.width
     if not 0 < lanes <= _MOST_THREADS:
         return None
-    rows = round_up(-(-positions // _MOST_VECTORS), _whole_warps(lanes))
+    rows = round_up(-(-positions // most), _whole_warps(lanes))
     rows = max(rows, min(round_up(positions, _whole_warps(lanes)), _THREADS // 2 // lanes))
     rows = round_up(rows, _whole_warps(lanes))
     vectors = -(-positions // rows)
     if lanes * rows > _MOST_THREADS:
         return None
-    found = replace(config, step="whole", lanes=lanes, rows=rows, vectors=vectors, cluster=cluster, of_block=of_block)
+    found = replace(
+        config,
+        step="whole",
+        width=layout.width,
+        lanes=lanes,
+        rows=rows,
+        vectors=vectors,
+        cluster=cluster,
+        of_block=of_block,
+    )
     sizes = {"parts": cluster, "part_length": rows * vectors, "tiles": groups // of_block}
     return found, sizes, layout.samples * (groups // of_block) * cluster
 
@@ -159,7 +188,7 @@ def _rows_of_planes(config: GroupNormConfig, layout: Layout, groups: int, device
     of_each = layout.samples * layout.channels * layout.vectors // device.processors
     many = config.read == 1 and of_each >= 2 * _MOST_VECTORS * _MANY_THREADS
     # Many vectors of few threads: registers limit the blocks of a multiprocessor, and so the bytes in flight
-    most = 2 * _MOST_VECTORS if many or cluster == _CLUSTERS[-1] else _MOST_VECTORS
+    most = 2 * _MOST_VECTORS if many or (cluster == _CLUSTERS[-1] and not config.holds) else _MOST_VECTORS
     lanes = min(32, 1 << (-(-layout.vectors // most) - 1).bit_length())
     lanes = max(lanes, min(8, 1 << (layout.vectors - 1).bit_length()))
     vectors = min(most, -(-layout.vectors // lanes))
