@@ -16,9 +16,11 @@ from gradkern.kernels.separable.layout import VECTOR, Layout
 from gradkern.kernels.separable.plan import launched
 from gradkern.ops.resize.cuda.config import Stencil, StencilConfig
 
-_LONGEST = 1 << 20
+_LONGEST = 1 << 20  # outputs along an axis whose coordinates are compared
 _MOST_LINES, _MOST_LOADS = 48, 144
-"""Of a thread: lines of dY, and loads where channels are last. Code grows with them."""
+"""Of a thread: lines of dY, and vectors of channels; where these are not last, elements, four times as many. Code grows
+with them.
+"""
 
 
 def _stencil_of(axis: AxisMap) -> Stencil | None:
@@ -84,7 +86,7 @@ def _patch(stencils: Sequence[Stencil], last: bool, dY: Tensor, dX: Tensor) -> t
     while columns > 1 and (dX.shape[-1] % columns or dX.alignment < columns * item):
         columns //= 2
     piece = gcd(VECTOR, columns * along.factor * item)
-    while dY.alignment < piece:
+    while piece > item and dY.alignment < piece:
         piece //= 2
     # with larger halos two rows of a thread would spill registers
     return (2 if planes.halo else 1, 2 if 0 < rows.halo * item <= 8 else 1, columns), piece
