@@ -31,8 +31,6 @@ _VALUES = {2: (8, 12, 16, 24), 4: (4, 6, 8, 10, 12, 14, 16, 24), 8: (4, 8, 12)} 
 _SINGLE = (8, 9, 12, 16)  # the same where an access is of one element of 2 bytes
 _MOST_IDLE = 1.54  # columns that threads have room for over columns of a row: more only if nothing else fits
 _ALONE = (224, 256)  # lanes of a single group that is better halved: see _with_fewer_warps
-_RESERVED = 1024  # bytes of shared memory that a block takes besides its own
-_MANY_GROUPS = 8
 # blocks of a tuple, one for each part of a row and each shift: larger tuples leave too many blocks idle
 _MOST_IN_TUPLE = 48
 
@@ -56,10 +54,13 @@ def choose(
         for each in _with_columns(given, columns, processors, shared_bytes, cuts)
     ]
     full = [each for each in every if each.blocks_per_row * each.most_columns <= _MOST_IDLE * columns]
-    grouped = [_with_groups(each, columns, shared_bytes) for each in full or every]
+    grouped = [
+        _with_fewer_warps(replace(each, groups_per_block=_most_groups(each, shared_bytes)), columns)
+        for each in full or every
+    ]
     for best in sorted(grouped, key=lambda each: _persistent_loss(each, columns, rows, processors)):
         chosen = _finished(best, columns, processors, shared_bytes)
-        if chosen.shared_bytes <= _of_a_block(chosen, shared_bytes):
+        if chosen.shared_bytes <= shared_bytes:
             return chosen
     return _finished(_very_wide(config, columns, shared_bytes, cuts[-1]), columns, processors, shared_bytes)
 
@@ -117,24 +118,9 @@ def _very_wide(config: LayerNormConfig, columns: int, shared_bytes: int, cluster
     return replace(chosen, groups_per_block=_most_groups(chosen, shared_bytes))
 
 
-def _with_groups(config: LayerNormConfig, columns: int, shared_bytes: int) -> LayerNormConfig:
-    """As many groups as registers allow, minus one where they are many: 103 configs of random gradients took 0.99 of
-    the time (0.95 to 1.05) on an H200. Or two blocks on a multiprocessor with half the groups each, if both have
-    several groups or elements have more than 2 bytes: 94 configs took 0.984 (0.87 to 1.03).
-    """
-    most = _most_groups(config, shared_bytes)
-    chosen = replace(config, groups_per_block=most - (most >= _MANY_GROUPS))
-    two = replace(config, blocks_per_processor=2)
-    if 2 * config.group_threads <= _MOST_THREADS and _has_registers(two, shared_bytes):
-        half = _most_groups(two, shared_bytes)
-        if 2 * half >= chosen.groups_per_block and (half > 1 or config.widest > 2):
-            chosen = replace(two, groups_per_block=half)
-    return _with_fewer_warps(chosen, columns)
-
-
 def _most_groups(config: LayerNormConfig, shared_bytes: int) -> int:
     """The most groups that registers allow, at least one."""
-    groups = _MOST_THREADS // (config.group_threads * config.blocks_per_processor)
+    groups = _MOST_THREADS // config.group_threads
     while groups > 1 and not _has_registers(replace(config, groups_per_block=groups), shared_bytes):
         groups -= 1
     return max(1, groups)
@@ -142,7 +128,7 @@ def _most_groups(config: LayerNormConfig, shared_bytes: int) -> int:
 
 def _finished(chosen: LayerNormConfig, columns: int, processors: int, shared_bytes: int) -> LayerNormConfig:
     """The config with its stages and final sums."""
-    stage = chosen.groups_per_block * chosen.blocks_per_processor * sum(chosen.slots)
+    stage = chosen.groups_per_block * sum(chosen.slots)
     three = 3 * stage <= _IN_FLIGHT or not chosen.refills_early
     chosen = replace(
         chosen,
@@ -151,7 +137,7 @@ def _finished(chosen: LayerNormConfig, columns: int, processors: int, shared_byt
         packed=chosen.packed or chosen.group_rows == 1,  # irrelevant for a single row
     )
     chosen = _with_last_step(replace(chosen, unpredicated_vectors=chosen.fewest_vectors(columns)), processors)
-    while chosen.shared_bytes > _of_a_block(chosen, shared_bytes) and chosen.stages > 2:
+    while chosen.shared_bytes > shared_bytes and chosen.stages > 2:
         chosen = replace(chosen, stages=chosen.stages - 1)
     while chosen.shared_bytes > shared_bytes and chosen.groups_per_block > 1:
         chosen = _with_last_step(replace(chosen, groups_per_block=chosen.groups_per_block // 2), processors)
@@ -164,7 +150,7 @@ def _with_last_step(config: LayerNormConfig, processors: int) -> LayerNormConfig
     """With the last step of its sums, chosen for 132, 66 or 264 multiprocessors: boards of one architecture share
     kernels.
     """
-    blocks = round(132 * 2.0 ** round(log2(processors / 132))) * config.blocks_per_processor
+    blocks = round(132 * 2.0 ** round(log2(processors / 132)))
     results = config.sums * config.blocks_per_row * config.most_columns
     chunk, rows_in_flight = last_step(results, -(-blocks // config.blocks_per_row), config.threads, blocks)
     return replace(config, chunk=chunk, rows_in_flight=rows_in_flight)
@@ -187,11 +173,6 @@ def _with_fewer_warps(config: LayerNormConfig, columns: int) -> LayerNormConfig:
     return replace(config, lanes=lanes, vectors=32 // config.width) if lanes in _ALONE else config
 
 
-def _of_a_block(config: LayerNormConfig, shared_bytes: int) -> int:
-    """Shared memory of a block, if a multiprocessor has several."""
-    return (shared_bytes + _RESERVED) // config.blocks_per_processor - _RESERVED
-
-
 def _registers(config: LayerNormConfig, small: bool) -> int:
     """Registers of a thread, so that none spills: sums, a row's values and scales, and others. The others are more
     where a row has more than two warps or a warp has several rows, and still more for small devices. The compiler needs
@@ -210,8 +191,7 @@ def _registers(config: LayerNormConfig, small: bool) -> int:
 
 def _has_registers(config: LayerNormConfig, shared_bytes: int) -> bool:
     """Registers are allocated in units of four warps. Configs that spilled took up to 1.5 times as long."""
-    threads = round_up(config.threads * config.blocks_per_processor, 128)
-    return threads * _registers(config, shared_bytes < SMALL) <= REGISTERS
+    return round_up(config.threads, 128) * _registers(config, shared_bytes < SMALL) <= REGISTERS
 
 
 # logarithm of the relative cost of several blocks per row
@@ -239,7 +219,7 @@ def _persistent_loss(config: LayerNormConfig, columns: int, rows: int, processor
     access = min(load, config.width * config.result_itemsize)  # bytes of the narrowest load or store
     room = clusters(config, columns, processors)
     at_once = room * config.group_rows
-    groups = min(config.blocks_per_processor * config.groups_per_block, math.ceil(rows / at_once))  # with rows
+    groups = min(config.groups_per_block, math.ceil(rows / at_once))  # with rows
     rounds, threads = rows / (at_once * groups), groups * config.group_threads
     values = config.per_thread * (config.itemsize // 4) / 16
     loss = (
