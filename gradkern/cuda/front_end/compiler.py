@@ -2,8 +2,6 @@
 
 flags    are compared by the options that were set; Numba builds a dictionary of all 26, thousands of times
 devices  share one LLVM IR
-texts    of LLVM IR are written once for a device function, not once for each kernel that calls it, and not verified:
-         NVVM's compiler reads them itself
 garbage  is not collected meanwhile
 """
 
@@ -12,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from gradkern.cuda.device_code.alike import once_for_alike
 from gradkern.cuda.front_end.folding import folded
@@ -25,7 +22,6 @@ _LIBRARIES = 8  # kernels whose IR is kept for another capability: those of one 
 compiler: Any = import_module("numba.cuda.compiler")  # Numba has no types
 types: Any = import_module("numba.cuda.types")
 utils: Any = import_module("numba.cuda.utils")
-nvrtc: Any = import_module("numba.cuda.cudadrv.nvrtc")
 nvvm: Any = import_module("numba.cuda.cudadrv.nvvm")
 typed: Any = import_module("numba.cuda.core.typed_passes")
 untyped: Any = import_module("numba.cuda.core.untyped_passes")
@@ -121,25 +117,8 @@ def ptx_of(
 ) -> str:
     """The PTX of a kernel of arguments of these types, for blocks of bounds[0] threads, bounds[1] of them at a time."""
     with compiler.global_compiler_lock, without_collection():
-        library = _library(kernel, tuple(arguments), bounds)
-        options = {"opt": library._nvvm_options["opt"], "arch": nvrtc.get_arch_option(*capability)}
-        unit = nvvm.CompilationUnit(options)
-        texts = [_text(module) for module in library.modules]
-        for text in texts:
-            unit.add_module(text)
-        if any(b"__nv_" in text for text in texts):
-            unit.lazy_add_module(nvvm.LibDevice().get())
-        return unit.compile().decode().strip("\x00").strip()
-
-
-_texts: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()
-
-
-def _text(module: Any) -> bytes:
-    """The LLVM IR of a function, as NVVM reads it."""
-    if module not in _texts:
-        _texts[module] = nvvm.llvm_replace(str(module)).encode()
-    return _texts[module]
+        [text] = _library(kernel, tuple(arguments), bounds).get_asm_strs(cc=capability)
+        return text
 
 
 def _library_of(kernel: Callable[..., None], arguments: Any, bounds: tuple[int, int]) -> Any:
