@@ -97,10 +97,35 @@ def indent(lines: list[str], one: int, two: int, junk: str) -> None:
 EDITS = st.sampled_from([cut, double, swap, insert, overwrite, indent])
 
 
+HEAD, *ENTRIES = re.split(r"\n(?=  \w+:)", TEXT[TEXT.index("schema:") :])
+ANCHORS = {name: number for number, entry in enumerate(ENTRIES) for name in re.findall(r"&(\w+)", entry)}
+some_operators = st.sets(st.integers(0, len(ENTRIES) - 1), min_size=1, max_size=3)
+
+
+def with_their_anchors(operators: set[int]) -> list[str]:
+    """The registry's lines of these operators, and of those that define what they refer to."""
+    taken: set[int] = set()
+    wanted = set(operators)
+    while wanted:
+        taken.add(number := wanted.pop())
+        wanted |= {ANCHORS[name] for name in re.findall(r"\*(\w+)", ENTRIES[number]) if name in ANCHORS} - taken
+    return "\n".join([HEAD, *(ENTRIES[number] for number in sorted(taken))]).splitlines()
+
+
+def test_operators_with_their_anchors_are_a_registry() -> None:
+    name = list(DATA["operators"]).index
+    chosen = {name("ConvTransposeGrad"), name("SkipLayerNormalization"), name("GroupNormGrad")}
+    operators = reading.read("\n".join(with_their_anchors(chosen)))
+    assert {"ConvTransposeGrad", "SkipLayerNormalization", "GroupNormGrad"} <= operators.keys()
+    assert len(operators) < len(ENTRIES) == len(DATA["operators"])
+
+
 @bounded
-@given(st.lists(st.tuples(EDITS, place, place, JUNK), min_size=1, max_size=3))
-def test_edited_text_is_refused_cleanly_or_usable(edits: list[tuple[Callable[..., None], int, int, str]]) -> None:
-    lines = TEXT.splitlines()[TEXT[: TEXT.index("schema:")].count("\n") :]
+@given(some_operators, st.lists(st.tuples(EDITS, place, place, JUNK), min_size=1, max_size=3))
+def test_edited_text_is_refused_cleanly_or_usable(
+    operators: set[int], edits: list[tuple[Callable[..., None], int, int, str]]
+) -> None:
+    lines = with_their_anchors(operators)
     for edit, one, two, junk in edits:
         edit(lines, one % len(lines), two % len(lines) if edit in (double, swap) else two, junk)
     assert_refused_cleanly_or_usable("\n".join(lines))
