@@ -170,16 +170,8 @@ def _tiles_of_lines(config: GroupNormConfig, layout: Layout, groups: int, device
     vectors = -(-positions // rows)
     if lanes * rows > _MOST_THREADS:
         return None
-    found = replace(
-        config,
-        step="whole",
-        width=layout.width,
-        lanes=lanes,
-        rows=rows,
-        vectors=vectors,
-        cluster=cluster,
-        of_block=of_block,
-    )
+    config = replace(config, step="whole", width=layout.width, lanes=lanes, rows=rows)
+    found = replace(config, vectors=vectors, cluster=cluster, of_block=of_block)
     sizes = {"parts": cluster, "part_length": rows * vectors, "tiles": groups // of_block}
     return found, sizes, layout.samples * (groups // of_block) * cluster
 
@@ -201,14 +193,7 @@ def _rows_of_planes(config: GroupNormConfig, layout: Layout, groups: int, device
     if rows * lanes > _MOST_THREADS:
         return None
     found = replace(
-        config,
-        step="whole",
-        lanes=lanes,
-        rows=rows,
-        vectors=vectors,
-        cluster=cluster,
-        of_block=of_block,
-        teams=teams,
+        config, step="whole", lanes=lanes, rows=rows, vectors=vectors, cluster=cluster, of_block=of_block, teams=teams
     )
     sizes = {"parts": parts, "part_length": lanes * vectors, "tiles": 1}
     return found, sizes, -(-layout.samples * groups // of_block) * cluster
