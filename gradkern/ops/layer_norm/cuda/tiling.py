@@ -179,13 +179,16 @@ def _registers(config: LayerNormConfig, small: bool) -> int:
     fewer where vectors are aligned to rows and vectors and sums are few.
     """
     each = config.sums + (2 if config.row_in_registers else 0) + (1 if config.scale_in_registers else 0)
+    branch = config.branch != "" and (config.blocks_per_row > 1 or config.lanes > 320)
     rest = 76 if config.itemsize == 8 and config.per_thread >= 12 else 60
     if config.scale_in_registers:
         rest = 36 if 32 <= config.lanes <= 64 else 52 if small else 44
-        if config.phase == "fused" and not config.aligned_vectors and config.per_thread <= 16 and config.sums < 3:
+        small_sums = config.per_thread <= 16 and config.sums < 3
+        if config.phase == "fused" and not config.aligned_vectors and small_sums and not branch:
             rest -= 16
     added = config.needs_added and config.upstream_itemsize < config.data_itemsize
     rest += 8 if ("X_grad_sum" in config.outputs or added) and config.phase == "apply" else 0
+    rest += 8 if branch else 0
     return round_up(max(config.per_thread * (config.itemsize // 4) * each + rest, 64), 8)
 
 
