@@ -124,7 +124,7 @@ def disable() -> None:
     `enable`.
 
     gradkern stays in front of PyTorch's kernels and passes every call on to them, at 3 us of the host's time or more,
-    after enable(native=True) at one: removing it while other threads train is not safe.
+    after enable(native=True) on a CPU at one: removing it while other threads train is not safe.
 
     >>> gradkern.torch.disable()
     >>> gradkern.torch.is_enabled()
