@@ -1,12 +1,19 @@
-"""Barriers of the threads of a block and of the blocks of a grid."""
+"""Barriers of the threads of a block and of the blocks of a grid, and tickets for the blocks of a grid.
+
+A stream's counter has a word for barriers, which keep a bit in it, and a word for tickets, which is 0 between launches.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from numba import cuda
 from numba.cuda import int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
+
+TICKETS = 128  # bytes from the word of barriers to that of tickets: another line of memory
 
 
 @device_function
@@ -36,3 +43,15 @@ def wait_for_grid(counter: int) -> None:
             amount = int64(2147483648) - (cuda.gridDim.x - 1)
         i.grid_wait(counter, i.grid_arrive(counter, amount))
     wait_for_block()
+
+
+@device_function
+def take_ticket(counter: int) -> Any:
+    """How many were taken before, since the last `clear_tickets`."""
+    return i.take(counter + TICKETS)
+
+
+@device_function
+def clear_tickets(counter: int) -> None:
+    """By one thread, when no block takes any more."""
+    i.clear(counter + TICKETS)

@@ -40,7 +40,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
+from gradkern.cuda.device_code.barriers import clear_tickets, wait_for_block, wait_for_grid
 from gradkern.cuda.device_code.columns import ITEMSIZE, ColumnSums, round_up
 from gradkern.cuda.device_code.function import device_function
 
@@ -242,7 +242,7 @@ def column_sums(
         total, loaded = cuda.local.array(4, FLOAT), cuda.local.array(IN_FLIGHT_4, FLOAT)
         wait_for_grid(counter)
         if COUNTS_PROGRESS and thread == 0 and cuda.blockIdx.x == 0:
-            i.clear(counter + 128)
+            clear_tickets(counter)
 
         # each block adds the partial rows of some columns, CHUNK threads side by side
         partial_rows = int32(min(int64(blocks), (int64(rows) + GROUPS * GROUP_ROWS - 1) // (GROUPS * GROUP_ROWS)))

@@ -28,7 +28,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.barriers import wait_for_block
+from gradkern.cuda.device_code.barriers import take_ticket, wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
 from gradkern.kernels.channels.tiles_config import TilesConfig
@@ -130,7 +130,7 @@ def tiles_kernel(
         while tile < tiles:
             ticket = int32(0)
             if PERSISTENT and thread == 0:  # the result arrives while the tile is processed
-                ticket = i.take(counter + 128)
+                ticket = take_ticket(counter)
             first_column = ROW(ROW(slice_) * SLICE)
             own_column = ROW(first_column + lane * WIDTH)
             has_columns = WHOLE or own_column < columns

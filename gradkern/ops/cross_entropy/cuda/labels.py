@@ -10,7 +10,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.barriers import wait_for_block
+from gradkern.cuda.device_code.barriers import clear_tickets, take_ticket, wait_for_block
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import integer_access
@@ -137,7 +137,7 @@ def build(config: LossConfig, losses: str, result: str, nan_if_empty: bool) -> C
                 pair[0], pair[1] = first, second
                 store_pair(partials + int64(block) * 16, pair)
                 i.memory_fence()
-                i.store_word(flag, i.take(counter))
+                i.store_word(flag, take_ticket(counter))
             wait_for_block()
             if i.load_word(flag) != blocks - 1:
                 return
@@ -148,7 +148,7 @@ def build(config: LossConfig, losses: str, result: str, nan_if_empty: bool) -> C
                 first, second = pair[0], pair[1]
             first, second = over_block(first, second, thread)
             if thread == 0:
-                i.clear(counter)
+                clear_tickets(counter)
         if thread == 0:
             if LOSSES:
                 if MEAN:

@@ -20,7 +20,7 @@ from numba import cuda
 from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
-from gradkern.cuda.device_code.barriers import wait_for_block, wait_for_grid
+from gradkern.cuda.device_code.barriers import clear_tickets, take_ticket, wait_for_block, wait_for_grid
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import inverse_std, number_access
 from gradkern.ops.dml_batch_norm.cuda.config import PlanesConfig
@@ -223,7 +223,7 @@ def build(config: PlanesConfig) -> Callable[..., None]:
         while start < count:
             ticket = int32(0)
             if thread == 0:  # the result arrives while the tiles are processed
-                ticket = i.take(counter + 128)
+                ticket = take_ticket(counter)
             piece = int32(piece_at // PIECE)
             end = int32((plane + 1) * length)
             for n in range(2):
@@ -265,7 +265,7 @@ def build(config: PlanesConfig) -> Callable[..., None]:
             leave_sums_of_warps(shared, int32(1 - turn), partial, piece_before)
         wait_for_grid(counter)
         if thread == 0 and cuda.blockIdx.x == 0:
-            i.clear(counter + 128)
+            clear_tickets(counter)
         add_pieces_of_channels(
             shared, partial, variance, scale_sum, bias_sum, pieces, images, channels, length, team
         )  # fmt: skip
