@@ -2,9 +2,10 @@
 
 PyTorch calls a function that looks the call up among records and launches what they say, without Python. Any other
 call it hands to an operator with the same arguments that Python implements, through PyTorch's dispatcher: arguments,
-results and exceptions pass as they do where Python is registered for the operator itself. That operator has one result
-more: a tensor where it has failed, and none otherwise. The exception is kept, and raised above PyTorch's C functions,
-as those lose its class. What is known to be PyTorch's is computed by its own kernel, without Python: see original.py.
+results and exceptions pass as they do where Python is registered for the operator itself. What it knows to be PyTorch's
+it hands to another, one that only calls PyTorch's kernel. These operators have one result more: a tensor where
+they have failed, and none otherwise. The exception is kept, and raised above PyTorch's C functions, as those lose its
+class.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import torch  # pyright: ignore[reportMissingImports]
 from gradkern.system import locks
 from gradkern.torch.native import shim
 from gradkern.torch.native import words as w
-from gradkern.torch.native.original import function
 from gradkern.torch.native.recording import Steps, words_of
 
 MOST = 1024
@@ -83,6 +83,7 @@ class NativeKernel:
     """An overload at a dispatch key: `by_python(keys, *args, **named)` answers every call that no record does.
 
     forgotten   called with a record that no call can be in any more
+    original    calls PyTorch's kernel; None where calls are never left to it
     may_raise   whether Python has to answer calls that are left to it while only deterministic algorithms are allowed
     flags       whether calls depend on PyTorch's flags and on gradkern's policy
     measured    the place of the tensor whose bytes `least` is about
@@ -96,15 +97,15 @@ class NativeKernel:
         forgotten: Callable[[Record], None] = lambda record: None,
         flags: bool = False,
         measured: int = 1,
+        original: Callable[..., Any] | None = None,
         may_raise: bool = False,
     ) -> None:
-        from gradkern.torch.native.loaded import free_function, guarded
+        from gradkern.torch.native.loaded import free_function
 
         self._schema = operator._schema
         self._key, self._forgotten = key, forgotten
         name = self._schema.name.partition("::")[2]
         self._block = words_of([0] * w.BLOCK_SIZE)
-        self._direct = words_of(function(name, self._schema, key))
         self._address = ctypes.addressof(self._block)
         self._records: dict[tuple[int, ...], Record] = {}
         self._retired: list[tuple[Any, Record | None]] = []
@@ -113,12 +114,14 @@ class NativeKernel:
         self._stream_table: Any = None
         self._lock = locks.reentrant_lock()
         self._define(name, by_python)
-        names = f"{_NAMESPACE}::{name}", ""
+        self._define(f"{name}_original", original or by_python)
+        names = f"{_NAMESPACE}::{name}", f"{_NAMESPACE}::{name}_original", ""
         self._text = text = [ctypes.create_string_buffer(each.encode()) for each in names]
         fields = {
             w.BLOCK_SHIM: ctypes.addressof(shim.addresses(key)),
             w.BLOCK_NAME: ctypes.addressof(text[0]),
-            w.BLOCK_OVERLOAD: ctypes.addressof(text[1]),
+            w.BLOCK_ORIGINAL: ctypes.addressof(text[1]),
+            w.BLOCK_OVERLOAD: ctypes.addressof(text[2]),
             w.BLOCK_VERSION: _signed(shim.version()),
             w.BLOCK_RAISER: shim.raiser(),
             w.BLOCK_MESSAGE: ctypes.addressof(_message),
@@ -127,7 +130,6 @@ class NativeKernel:
             w.BLOCK_FLAGS: int(flags),
             w.BLOCK_MEASURED: measured,
             w.BLOCK_MAY_RAISE: int(may_raise),
-            w.BLOCK_GUARDED: guarded(),
         }
         fields |= {w.BLOCK_ARGUMENTS + n: _kind(each.type) for n, each in enumerate(self._schema.arguments)}
         for place, word in fields.items():
@@ -143,10 +145,6 @@ class NativeKernel:
     def answer(self, way: int) -> None:
         """Who answers: BY_PYTHON, BY_RECORDS or BY_PYTORCH of words.py."""
         self._block[w.BLOCK_WAY] = way
-
-    def call_original(self, directly: bool) -> None:
-        """Whether to call PyTorch's kernel as C++ does: where no other has been registered in its place."""
-        self._block[w.BLOCK_DIRECT] = ctypes.addressof(self._direct) if directly and self._direct[0] else 0
 
     def least(self, nbytes: int) -> None:
         """Calls on fewer bytes are PyTorch's."""

@@ -17,7 +17,6 @@ from typing import Any
 from gradkern.cpu import cache as kernels
 from gradkern.system import cache_files, sources
 from gradkern.system.own_thread import in_own_thread
-from gradkern.torch.native import shim
 
 _CODE = "gradkern.torch.native.machine_code"
 _numbers = count()
@@ -34,20 +33,11 @@ def free_function(block: int) -> int | None:
     return engine.get_function_address(f"gradkern_native_{number}")
 
 
-def guarded() -> int:
-    """The address of the function that calls one of C++ and catches what it raises."""
-    return _loaded()[0].get_function_address("gradkern_guarded")
-
-
 @cache
 def _loaded() -> tuple[Any, int]:
     llvm: Any = import_module("llvmlite.binding")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    for name, address in shim.exceptions().items():
-        if not address:
-            raise RuntimeError(f"libstdc++ has no {name}")
-        llvm.add_symbol(name, address)
     path = _path(llvm)
     code = None
     with suppress(OSError, ValueError):

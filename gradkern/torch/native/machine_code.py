@@ -4,8 +4,8 @@ PyTorch hands over a stack of words, one for each argument, and takes the result
 handle that the function owns: it deletes it, or hands it on. An optional argument is 0 or the address of a word that
 the function frees; a list or a string is a handle, too.
 
-Nothing here allocates, raises or knows Python. What is PyTorch's is computed by its own kernel (original.py). What is
-not recognised, or cannot be computed after all, is handed on whole to an operator that Python implements (kernel.py).
+Nothing here allocates, raises or knows Python. What is not recognised, or cannot be computed after all, is handed on
+whole to an operator that Python implements, and what is PyTorch's to one that calls its kernel: see kernel.py.
 
 Words are int64 throughout, as mixed signs are float64 to Numba.
 """
@@ -92,7 +92,6 @@ def _place(builder: Any, address: Any, index: Any) -> Any:
 four_words, queue_words = memory(4), memory(256)
 argument_words, output_words, key_words = memory(w.MOST_ARGUMENTS), memory(w.MOST_OUTPUTS), memory(w.MOST_KEY)
 address_words, pointer_words, config_words = memory(w.MOST_ADDRESSES), memory(128), memory(8)
-direct_words = memory(w.DIRECT_SIZE)
 
 _PART: Any = {**INLINE, "forceinline": False}
 
@@ -453,6 +452,7 @@ def _answered(stack: int, block: int, record: int, addresses: int) -> bool:
     for place in range(load(block, w.BLOCK_RESULTS)):
         if load(stack, place) == 0:
             call(load(shim, w.NEW_UNDEFINED), stack + 8 * place)
+    add(record, w.RECORD_COUNT, 1)
     return True
 
 
@@ -477,118 +477,37 @@ def _may_raise(block: int) -> bool:
 
 
 @numba.njit(**_PART)
-def _pass(shim: int, kind: int, word: int, given: int, first: int, second: int, values: int, at: int) -> int:
-    """Put an argument where PyTorch's kernel takes it; what it points to is written to `values`, from `at` on. Returns
-    where that ends; -1 where it has no room, or cannot be read.
-    """
-    there = 1
-    if kind & 1:  # optional
-        there = 1 if word != 0 else 0
-        word = load(word, 0) if there else 0
-        kind -= 1
-        if kind == 0:  # a std::optional<Tensor>: the tensor's only word, and whether it is there
-            store(values, at, load(word, 0) if there else 0)
-            store(values, at + 1, there)
-            store(given, first, values + 8 * at)
-            return at + 2 if at + 2 < w.MOST_KEY else -1
-        if kind == 2:
-            store(given, first, word)
-            store(given, second, there)
-            return at
-        store(given, first + 2, there)
-        second = first + 1
-        if not there:
-            return at
-    if kind == 4:
-        end = _describe_list(shim, word, values, at)
-        if end < 0:
-            return -1
-        size = load(values, at)
-        if second < 0:  # a std::array of bools
-            packed = 0
-            for index in range(size):
-                packed |= (load(values, at + 1 + index) & 1) << 8 * index
-            store(given, first, packed)
-        else:
-            store(given, first, values + 8 * (at + 1))
-            store(given, second, size)
-        return end
-    if kind == 6:
-        if call(load(shim, w.STRING_LENGTH), word, given + 8 * first):
-            return -1
-        return -1 if call(load(shim, w.STRING_TEXT), word, given + 8 * second) else at
-    store(given, first, word)
-    return at
-
-
-@numba.njit(**_PART)
-def _by_original(stack: int, block: int) -> bool:
-    """Call PyTorch's own kernel as C++ does, and put its results on the stack; False where it has no such function, or
-    that has raised: nothing has changed there.
-    """
-    direct = acquire(block, w.BLOCK_DIRECT)
-    if direct == 0:
-        return False
-    shim, given, values, results = load(block, w.BLOCK_SHIM), direct_words(), queue_words(), output_words()
-    store(given, 0, results)
-    at = 0
-    for place in range(load(block, w.BLOCK_INPUTS)):
-        kind, first, second = (
-            load(block, w.BLOCK_ARGUMENTS + place),
-            load(direct, 1 + 2 * place),
-            load(direct, 2 + 2 * place),
-        )
-        at = _pass(shim, kind, load(stack, place), given, first, second, values, at)
-        if at < 0:
-            return False
-    if call(load(block, w.BLOCK_GUARDED), load(direct, 0), given):
-        return False
-    for place in range(load(block, w.BLOCK_INPUTS)):
-        _release(shim, load(block, w.BLOCK_ARGUMENTS + place), load(stack, place))
-    count = load(block, w.BLOCK_RESULTS)
-    for place in range(count):  # a handle is the address of a tensor: the result takes the place of an undefined one
-        call(load(shim, w.NEW_UNDEFINED), stack + 8 * place)
-        store(load(stack, place), 0, load(results, count - 1 - place))
-    return True
-
-
-@numba.njit(**_PART)
-def _by_record(stack: int, block: int) -> bool:
-    """Answer a call as its record says, if there is one."""
+def _left(stack: int, block: int) -> int:
+    """Answer a call by its record. Returns the name of the operator that it is handed on to; 0 where it is answered."""
+    by_python, original, way = load(block, w.BLOCK_NAME), load(block, w.BLOCK_ORIGINAL), load(block, w.BLOCK_WAY)
+    if way != w.BY_RECORDS:
+        return original if way == w.BY_PYTORCH else by_python
+    if _is_small(stack, block):
+        if _may_raise(block):
+            return by_python
+        add(block, w.BLOCK_SMALL, 1)
+        return original
     key, addresses = key_words(), address_words()
     size = _key(stack, block, key, addresses)
     if size == 0:
-        return False
+        return by_python
     add(block, w.BLOCK_ACTIVE, 1)
-    record, done = _find(block, key, size), False
+    record, left = _find(block, key, size), by_python
     if record != 0 and load(record, w.RECORD_BYTES) >= load(block, w.BLOCK_LEAST):
         if load(record, w.RECORD_LEFT) == 0:
-            done = _answered(stack, block, record, addresses)
+            if _answered(stack, block, record, addresses):
+                left = 0
         elif not _may_raise(block):
-            done = _by_original(stack, block)
-        if done:
             add(record, w.RECORD_COUNT, 1)
+            left = original
     add(block, w.BLOCK_ACTIVE, -1)
-    return done
-
-
-@numba.njit(**_PART)
-def _is_done(stack: int, block: int) -> bool:
-    """Answer a call without Python, where that can be."""
-    way = load(block, w.BLOCK_WAY)
-    if way != w.BY_RECORDS:
-        return way == w.BY_PYTORCH and _by_original(stack, block)
-    if not _is_small(stack, block):
-        return _by_record(stack, block)
-    if _may_raise(block) or not _by_original(stack, block):
-        return False
-    add(block, w.BLOCK_SMALL, 1)
-    return True
+    return left
 
 
 @numba.njit(**_PART)
 def answer(stack: int, block: int) -> None:
-    if _is_done(stack, block):
+    name = _left(stack, block)
+    if name == 0:
         return
     shim, given = load(block, w.BLOCK_SHIM), argument_words()
     count = load(block, w.BLOCK_RESULTS)
@@ -596,7 +515,7 @@ def answer(stack: int, block: int) -> None:
         store(given, place, load(stack, place))
     failed = call(
         load(shim, w.CALL_DISPATCHER),
-        load(block, w.BLOCK_NAME),
+        name,
         load(block, w.BLOCK_OVERLOAD),
         given,
         load(block, w.BLOCK_VERSION),
@@ -638,7 +557,7 @@ def compiled() -> bytes:
 
 def _functions(name: str, triple: str) -> str:
     """LLVM's text of the functions that PyTorch calls; `name` is that of `answer`."""
-    text = [f'target triple = "{triple}"', f"@gradkern_blocks = global [{FUNCTIONS} x i64] zeroinitializer", _guarded()]
+    text = [f'target triple = "{triple}"', f"@gradkern_blocks = global [{FUNCTIONS} x i64] zeroinitializer"]
     text.append(f"declare i32 @{name}(ptr, ptr, i64, i64)")
     text += [
         f"""define void @gradkern_native_{number}(i64 %stack, i64 %inputs, i64 %outputs) uwtable {{
@@ -652,33 +571,3 @@ def _functions(name: str, triple: str) -> str:
         for number in range(FUNCTIONS)
     ]
     return "\n".join(text)
-
-
-def _guarded() -> str:
-    """LLVM's text of a function that calls one of C++ with the words of DIRECT_*: 1 where that raises an exception."""
-    loads, arguments = [], []
-    for place in range(w.DIRECT_SIZE):
-        kind = "double" if w.DIRECT_FLOATS <= place < w.DIRECT_STACK else "i64"
-        loads += [
-            f"  %place_{place} = getelementptr i64, ptr %words, i64 {place}",
-            f"  %word_{place} = load {kind}, ptr %place_{place}",
-        ]
-        arguments.append(f"{kind} %word_{place}")
-    return f"""declare i32 @__gxx_personality_v0(...)
-declare ptr @__cxa_begin_catch(ptr)
-declare void @__cxa_end_catch()
-@_ZTISt9exception = external constant ptr
-define i32 @gradkern_guarded(i64 %address, i64 %given) uwtable personality ptr @__gxx_personality_v0 {{
-  %function = inttoptr i64 %address to ptr
-  %words = inttoptr i64 %given to ptr
-{chr(10).join(loads)}
-  invoke void %function({", ".join(arguments)}) to label %returned unwind label %raised
-returned:
-  ret i32 0
-raised:
-  %exception = landingpad {{ ptr, i32 }} catch ptr @_ZTISt9exception
-  %object = extractvalue {{ ptr, i32 }} %exception, 0
-  %caught = call ptr @__cxa_begin_catch(ptr %object)
-  call void @__cxa_end_catch()
-  ret i32 1
-}}"""

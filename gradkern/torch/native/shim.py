@@ -53,18 +53,6 @@ def address_of(library: Any, name: str) -> int:
     return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def symbol(key: str, name: str) -> int:
-    """The address of a C++ function of PyTorch's, for a dispatch key or for all; 0 where it has none."""
-    places = ("libtorch_cuda.so", "libtorch_cpu.so")[key != "CUDA" :]
-    return next(filter(None, (address_of(_torch_library(each), name) for each in places)), 0)
-
-
-def exceptions() -> dict[str, int]:
-    """What machine code that catches C++'s exceptions calls by name."""
-    names = "__gxx_personality_v0", "__cxa_begin_catch", "__cxa_end_catch", "_ZTISt9exception"
-    return {name: address_of(_library("libstdc++.so.6"), name) for name in names}
-
-
 @cache
 def _found(key: str) -> dict[str, int]:
     core = _torch_library("libtorch_cpu.so")

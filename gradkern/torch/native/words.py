@@ -1,12 +1,10 @@
 """The layout of what Python writes and machine code reads: places in words of 64 bits.
 
-BLOCK_*    of an operator's block: one for an operator and a device, never freed. BLOCK_WAY is BY_*: who answers;
-           BLOCK_DIRECT: where `original.function` of PyTorch's kernel is, or 0
+BLOCK_*    of an operator's block: one for an operator and a device, never freed. BLOCK_WAY is BY_*: who answers
 RECORD_*   of a record: how calls that are alike are computed. Behind its fields is its key
 OUTPUT_*   of an array that a call makes: results, and memory that is only used within
 LAUNCH_*   of a launch, or of the execution of one of cuDNN's plans
 CUDNN_*    of cuDNN on a device, as executions need it; PLAN_* of one of its plans
-DIRECT_*   of the arguments of PyTorch's kernel as a C++ function
 STREAM_*   of a stream whose scratch memory is known
 SHIM       names of the C functions, in the order of their addresses; "context" is PyTorch's object that has its flags,
            the three behind it read one each, "policies" is how many blocks of gradkern.policy are in force
@@ -72,9 +70,9 @@ first, by their places among its arguments, and outputs from MOST_ARGUMENTS on.
 BY_PYTHON, BY_RECORDS, BY_PYTORCH = range(3)
 """Who answers: Python; records where there are some, and Python; PyTorch's kernel, without a look at the call."""
 
-BLOCK_WAY, BLOCK_TABLE, BLOCK_LEAST, BLOCK_ACTIVE, BLOCK_STREAMS, BLOCK_SMALL, BLOCK_DIRECT = range(7)
-BLOCK_SHIM, BLOCK_NAME, BLOCK_OVERLOAD, BLOCK_VERSION, BLOCK_RAISER, BLOCK_MESSAGE, BLOCK_GUARDED = range(7, 14)
-BLOCK_INPUTS, BLOCK_RESULTS, BLOCK_FLAGS, BLOCK_MEASURED, BLOCK_MAY_RAISE, BLOCK_ARGUMENTS = range(14, 20)
+BLOCK_WAY, BLOCK_TABLE, BLOCK_LEAST, BLOCK_ACTIVE, BLOCK_STREAMS, BLOCK_SMALL = range(6)
+BLOCK_SHIM, BLOCK_NAME, BLOCK_ORIGINAL, BLOCK_OVERLOAD, BLOCK_VERSION, BLOCK_RAISER, BLOCK_MESSAGE = range(6, 13)
+BLOCK_INPUTS, BLOCK_RESULTS, BLOCK_FLAGS, BLOCK_MEASURED, BLOCK_MAY_RAISE, BLOCK_ARGUMENTS = range(13, 19)
 BLOCK_SIZE = BLOCK_ARGUMENTS + MOST_ARGUMENTS
 
 RECORD_HASH, RECORD_KEY_SIZE, RECORD_BYTES, RECORD_COUNT, RECORD_LEFT, RECORD_ON_GPU, RECORD_DEVICE = range(7)
@@ -102,9 +100,6 @@ CUDNN_SIZE = CUDNN_MUTEX + 16
 """CUDNN_MUTEX: a pthread_mutex_t, for the handle: only one thread at a time may use it."""
 PLAN_KIND, PLAN_IDS, PLAN_ID_TYPE, PLAN_POINTERS, PLAN_WORKSPACE, PLAN_POINTER_TYPE, PLAN_NUMBERS = range(7)
 """The numbers of cudnn_graph.h for a pack of addresses, and from PLAN_NUMBERS on those of the plan's tensors."""
-
-DIRECT_FLOATS, DIRECT_STACK, DIRECT_SIZE = 6, 10, 26
-"""Arguments of a C++ function: the words in registers from 0 on, the floats in registers, and those on the stack."""
 
 STREAM_HANDLE, STREAM_DEVICE, STREAM_COUNTER, STREAM_BUFFER, STREAM_BYTES = range(5)
 STREAM_SIZE = 5

@@ -112,7 +112,7 @@ class Kernel:
             translation = self.translation
             flags, measured, may_raise = translation.searched, translation.measured, translation.result is not None
             given = getattr(torch.ops.aten, name).default, key, self.answer, self._fold, flags, measured
-            override.native = NativeKernel(*given, may_raise)
+            override.native = NativeKernel(*given, override.original, may_raise)
             self.small.others.append(override.native.small)
             override.install()
         except Exception as error:  # it cannot be compiled here, or PyTorch does not take it

@@ -123,8 +123,8 @@ def disable() -> None:
     """Let PyTorch's own kernels answer again. Plans, and what `tune` has left to PyTorch, are kept for the next
     `enable`.
 
-    gradkern stays in front of PyTorch's kernels and passes every call on to them, at 3 us of the host's time or more,
-    after enable(native=True) on a CPU at one: removing it while other threads train is not safe.
+    gradkern stays in front of PyTorch's kernels and passes every call on to them, at 3 us of the host's time: removing
+    it while other threads train is not safe.
 
     >>> gradkern.torch.disable()
     >>> gradkern.torch.is_enabled()
