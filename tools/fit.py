@@ -2,7 +2,7 @@
 """Measure configs that a cost model chooses between on the GPU at hand, and fit its coefficients to their times.
 
     tools/fit.py channels_last              the persistent kernel of channels-last arrays, or the streaming kernel
-    tools/fit.py single_pass --write        the persistent, planes or streaming kernel for constant statistics; keep the
+    tools/fit.py single_pass --write        the persistent or the streaming kernel for constant statistics; keep the
                                             coefficients in gradkern/kernels/channels/times.json
 
 A fifth of the problems is left out of the fit. For these the tool reports how far predicted times are off, and how much
@@ -41,7 +41,6 @@ from gradkern.kernels.channels import persistent_config as persistent
 from gradkern.kernels.channels import persistent_plan
 from gradkern.kernels.channels import streaming_plan as streaming
 from gradkern.kernels.channels.times import DATA, ChannelsLastTimes, SinglePassTimes, times
-from gradkern.ops.dml_batch_norm.cuda import plan as dml
 from gradkern.policy import Policy
 from gradkern.strides import c_strides
 
@@ -123,13 +122,6 @@ def single_pass(random: Random, device: Device) -> tuple[Problem, list[Sample]]:
         )
         for each in found[:CONFIGS]
     ]
-    dims = streaming.dimensions_of(tensors, [False, True, False])
-    planes = dml.planes_config_of(tensors, dims, device, EPSILON)
-    if planes is not None:
-        contract = {kernel: name for name, kernel in dml.NAMES.items()}
-        named = {name: (contract[name], tensor) for name, (_, tensor) in tensors.items()}
-        plan = dml.planes_plan(planes, named, dims, device)
-        samples.append(Sample(plan, partial(planes.time, dims.count, dims.spatial)))
     streamed = Sample(problem.streamed(None, EPSILON), partial(persistent.streaming_time, config, sizes))
     return problem, [*samples, streamed]
 

@@ -156,16 +156,13 @@ def single_pass_partition(
     max_cluster_size: int,
     processors: int,
     of: SinglePassTimes,
-    most_time: float | None = None,
 ) -> tuple[PersistentConfig, Partition] | None:
-    """The fastest group and cluster size for a config that is not centred: it needs no element twice. None if it should
-    take most_time microseconds or more (default: the time of the streaming kernel), or if a slot is too large.
+    """The fastest group and cluster size for a config that is not centred: it needs no element twice. None if
+    the streaming kernel should be faster, or if a slot is too large.
     """
     found = single_pass_configs(config, sizes, min(max_cluster_size, processors))
     predicted = [single_pass_time(*each, processors, of) for each in found]
-    if most_time is None:
-        most_time = streaming_time(config, sizes, of)
-    if not predicted or min(predicted) >= most_time:
+    if not predicted or min(predicted) >= streaming_time(config, sizes, of):
         return None
     return found[predicted.index(min(predicted))]
 

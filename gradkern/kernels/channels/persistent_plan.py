@@ -40,14 +40,12 @@ def resident_configs(tensors: Named, device: Device) -> Iterator[tuple[Persisten
     yield from found
 
 
-def single_pass_plan(tensors: Named, device: Device, epsilon: float, most_time: float | None) -> LaunchPlan:
-    """For constant statistics. Raises Refusal, with the reason, if another kernel should be faster, with a predicted
-    time of `most_time` microseconds (None: the streaming kernel's).
-    """
+def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> LaunchPlan:
+    """For constant statistics. Raises Refusal, with the reason, if the streaming kernel should be faster."""
     most, sizes = max_cluster_size(device), _sizes(tensors)
     config = PersistentConfig(*types_of(tensors), epsilon, False, device.shared_bytes)
     of = times(SinglePassTimes, device.capability[0])
-    found = single_pass_partition(config, sizes, most, device.processors, of, most_time)
+    found = single_pass_partition(config, sizes, most, device.processors, of)
     if found is None:
         raise Refusal("another kernel should take less time, or its planes are too small or too large")
     return persistent_plan(*found, device, list(tensors))

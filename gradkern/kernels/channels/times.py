@@ -35,7 +35,7 @@ class ChannelsLastTimes:
 
 @dataclass(frozen=True, slots=True)
 class SinglePassTimes:
-    """Of the persistent kernel in one pass, of the planes kernel and of the streaming kernel."""
+    """Of the persistent kernel in one pass, and of the streaming kernel."""
 
     launch: float
     round: float  # for every item of a block: its first bytes, its sums
@@ -51,9 +51,6 @@ class SinglePassTimes:
     block_vectors: float  # per microsecond and block: a limit for vectors of one element, never for those of 16 bytes
     streaming: float  # of the streaming kernel, besides its bytes: the launch, and partial sums through memory
     few_streamed: float  # factor of its time for its bytes with few images
-    planes: float  # the planes kernel's launch
-    planes_bandwidth: float
-    planes_whole: float  # factor that corrects the persistent kernel's model for planes of whole vectors
 
 
 Times = TypeVar("Times", ChannelsLastTimes, SinglePassTimes)

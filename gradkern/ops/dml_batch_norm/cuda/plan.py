@@ -10,16 +10,15 @@ from math import lcm, prod
 
 from gradkern.call import Call, Refusal
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, named
-from gradkern.cuda.launches_plan import LaunchesPlan, scratch_plan
+from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
 from gradkern.kernels.channels import persistent_plan, streaming_plan
 from gradkern.kernels.channels.persistent_plan import DATA, Named
 from gradkern.kernels.channels.streaming_tiling import Dimensions
 from gradkern.kernels.channels.tiles_config import LINE, VECTOR, tiles_of_sums, with_fold
 from gradkern.kernels.channels.tiles_plan import has_long_rows, parameters_at_once, tiles_plan
-from gradkern.kernels.channels.times import SinglePassTimes, times
-from gradkern.ops.dml_batch_norm.cuda.config import ARGUMENTS, DmlBatchNormConfig, PlanesConfig
+from gradkern.ops.dml_batch_norm.cuda.config import DmlBatchNormConfig
 
 NAMES = {  # contract name -> that of the kernels of channels
     "Input": "X",
@@ -31,7 +30,6 @@ NAMES = {  # contract name -> that of the kernels of channels
     "OutputScaleGradient": "scale_sum",
     "OutputBiasGradient": "bias_sum",
 }
-NAMES_OF_PLANES = {**NAMES, "Variance": "variance"}
 NAMES_OF_TILES = {  # contract name -> that of the tiles kernel
     "Input": "X",
     "InputGradient": "D",
@@ -45,12 +43,11 @@ NAMES_OF_TILES = {  # contract name -> that of the tiles kernel
 # Threads of a block; and for rows of at most a line, where parameters are loaded one by one and more threads hide their
 # latency; rows of a thread at a time. The best values on an H200 with a cold L2.
 _THREADS, _THREADS_SHORT, _ROWS = 256, 320, 4
-_MOST_OF_PLANES = 1 << 30  # elements: indices have 31 bits
 
 
 def plan(call: Call) -> LaunchPlan | LaunchesPlan | EmptyPlan:
-    """In training the streaming kernel runs. Of constant statistics arrays in C order use the persistent kernel or the
-    planes kernel; arrays with channel axes last in memory the tiles kernel; others the streaming kernel.
+    """In training the streaming kernel runs. Of constant statistics arrays in C order use the persistent kernel, where
+    it should be faster; arrays with channel axes last in memory the tiles kernel; others the streaming kernel.
     """
     sizes, statistics = call.inputs["Input"].shape, call.inputs["Mean"].shape
     epsilon = float(call.attributes["Epsilon"])
@@ -63,63 +60,22 @@ def plan(call: Call) -> LaunchPlan | LaunchesPlan | EmptyPlan:
         device = device_of(call)
         tensors = {NAMES[name]: (name, tensor) for name, tensor in {**call.inputs, **call.outputs}.items()}
         dims = streaming_plan.dimensions_of(tensors, is_channel_axis)
-        whole = _in_whole_vectors(tensors, dims)
-        planes = planes_config_of(tensors, dims, device, epsilon) if whole else None
         if per_channel:
-            of = times(SinglePassTimes, device.capability[0])
-            most = None if planes is None else planes.time(dims.count, dims.spatial, of)
             with suppress(Refusal):
-                return persistent_plan.single_pass_plan(tensors, device, epsilon, most)
-        if planes is not None:
-            with suppress(Refusal):
-                return planes_plan(planes, tensors, dims, device)
-        if whole:
+                return persistent_plan.single_pass_plan(tensors, device, epsilon)
+        if _in_whole_vectors(tensors, dims):
             with suppress(Refusal):
                 return _tiles_plan(call.operator, tensors, dims, device, epsilon)
     return streaming_plan.plan(call, NAMES, is_channel_axis, epsilon)
 
 
 def _in_whole_vectors(tensors: Named, dims: Dimensions) -> bool:
-    """The requirements of planes and tiles: D and X are read and dX is written, these consist of whole vectors, and
+    """The requirements of tiles: D and X are read and dX is written, these consist of whole vectors, and
     there are no outer dimensions.
     """
     if dims.outer_sizes or not {"dX", "scale_sum"} <= tensors.keys():
         return False
     return all(tensors[name][1].alignment % VECTOR == 0 for name in DATA)
-
-
-def planes_config_of(tensors: Named, dims: Dimensions, device: Device, epsilon: float) -> PlanesConfig | None:
-    """None if planes are too small, or elements too many."""
-    X = tensors["X"][1]
-    config = PlanesConfig(
-        data=X.dtype.name,
-        parameter=X.dtype.name,
-        outputs=_outputs(tensors),
-        epsilon=epsilon,
-        width=VECTOR // X.dtype.itemsize,
-        native_bfloat16=device.capability >= (8, 0),
-    )
-    if dims.spatial < config.piece or dims.count > _MOST_OF_PLANES:
-        return None
-    by_block = replace(config, by_block=True)
-    return by_block if dims.spatial >= by_block.piece else config
-
-
-def planes_plan(config: PlanesConfig, tensors: Named, dims: Dimensions, device: Device) -> LaunchesPlan:
-    """Raises Refusal, with the reason, if no block fits the device."""
-    count = dims.count
-    builder = "gradkern.ops.dml_batch_norm.cuda.planes_kernel:build"
-    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS))
-    resident = kernel.resident_blocks(config.threads)
-    if not resident:
-        raise Refusal(f"no block of {config.threads} threads fits the device")
-    grid = min(config.blocks(count), resident)
-    team = config.warps if dims.inner_channels <= grid else 1  # all warps of a block if every channel can have a block
-    numbers = config.sizes(dims.batch, dims.inner_channels, dims.spatial) | {"team": team}
-    given = [*(NAMES_OF_PLANES[name] for name, _ in tensors.values()), "partial", "counter"]
-    launch = Launch(kernel, grid, config.threads, *named(ARGUMENTS, numbers, given), cooperative=True)
-    name = f"planes_{config.piece}x{config.width}_team{team}"
-    return scratch_plan(name, config.partial_bytes(count), launch, device)
 
 
 def _outputs(tensors: Named) -> tuple[str, ...]:
