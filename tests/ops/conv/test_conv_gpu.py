@@ -51,6 +51,7 @@ SHAPES = [
     Shape(2, 1, 16, 24, (6, 11, 9), (3, 3, 3), begin=(1, 1, 1), end=(1, 1, 1), layouts=NHWC),
     Shape(3, 1, 12, 10, (9, 8), (3, 3), layouts=("gaps", "gaps", "gaps")),
     Shape(3, 1, 12, 10, (9, 8), (3, 3), layouts=("nhwc", "nchw", "nchw")),
+    Shape(3, 4, 24, 24, (13, 11), (3, 3), begin=(1, 1), end=(1, 1), layouts=NHWC),  # groups that become wider ones
 ]
 
 
