@@ -128,6 +128,12 @@ def test_the_gradient_of_logits_that_are_a_result_too_is_added_where_it_is_not_z
     with torch.no_grad():
         torch.testing.assert_close(fast(*leaves), step(*leaves))
     assert not seen
+    loss, _ = fast(*leaves)
+    monkeypatch.setattr(zero_gradients, "are_known", lambda x: pytest.fail("out of memory"))
+    with pytest.raises(pytest.fail.Exception, match="out of memory"):
+        loss.backward()
+    fast(*leaves)
+    assert not zero_gradients._known, "of the pass that failed"
 
 
 def test_probabilities_are_left_with_the_reason() -> None:

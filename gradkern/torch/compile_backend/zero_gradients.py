@@ -27,6 +27,7 @@ def made_for(run: Callable[..., Any], places: Sequence[int]) -> Callable[..., An
     """A compiled graph, with such zeros for the results at these places."""
 
     def run_and_watch(*args: Any) -> Any:
+        _known.clear()  # of a backward pass that failed: where memory ran out, it has to be free
         results = list(run(*args))
         node = getattr(results[places[0]], "grad_fn", None)
         if node is None:
