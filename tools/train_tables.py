@@ -27,10 +27,11 @@ def geometric_mean(numbers: Iterable[float]) -> float:
 
 
 def gains(rows: Sequence[Row]) -> str:
-    """A line for each model: its step by every column, and what gradkern gains over torch.compile."""
-    plain = ("eager", "enable", "compile", "gradkern")
+    """A line for each model whose steps were timed, by every column, and what gradkern gains over torch.compile."""
+    every = ("eager", "enable", "compile", "gradkern", "compile+graph", "gradkern+graph")
     ratios = {"gradkern": "compile / gradkern", "gradkern+graph": "the same in a graph"}
-    columns = [each for each in (*plain, "compile+graph", "gradkern+graph") if any(_ms(row, each) for row in rows)]
+    rows = [row for row in rows if any(_ms(row, each) for each in every)] or rows
+    columns = [each for each in every if any(_ms(row, each) for row in rows)]
     head, lines = ["model (batch)", "GPU"], [[_name(row), _gpu(row)] for row in rows]
     for column in columns:
         head += [column, *([ratios[column]] if column in ratios else [])]
