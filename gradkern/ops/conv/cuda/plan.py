@@ -153,8 +153,8 @@ def _sources(problem: Problem, device: Device) -> tuple[Implementation, ...]:
         names.insert(0 if problem.gradient == "dW" or problem.of_many_taps else 1, "depthwise_mma")
     else:
         names, copies = ["cudnn", "gemm"], ["channels_last"] * (problem.channels_last != problem)
+        copies += ["merged_groups"] * problem.of_padded_groups
         names = ["few_channels", *copies, *names] if problem.of_few_channels else [*names, *copies]
-        names = [*["merged_groups"] * problem.of_padded_groups, *names]
     return tuple(Implementation(name, f"gradkern.ops.conv.cuda.{_MODULES[name]}", problem, device) for name in names)
 
 
