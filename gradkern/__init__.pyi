@@ -1743,6 +1743,7 @@ def run(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float = 0.0,
+    capped: Literal[0, 1] = 0,
     empty: Literal["zero", "nan"] = "zero",
     outputs: _CrossEntropyOutput | Iterable[_CrossEntropyOutput] | None = None,
     out: Mapping[_CrossEntropyOutput, _Array] | None = None,
@@ -1766,6 +1767,7 @@ def run(
       z_loss: factor of logsumexp(logits)^2, which is added to the loss of each row that counts; mean divides it as
           the rest
       softcap: the logits are softcap tanh(X / softcap); 0: they are X
+      capped: 1: X are the logits, capped already; dX is still the gradient of what was capped
       empty: mean loss where no row counts: zero as in ONNX Runtime, nan as in PyTorch
 
     Returns
@@ -4832,6 +4834,7 @@ def prepare(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float = 0.0,
+    capped: Literal[0, 1] = 0,
     empty: Literal["zero", "nan"] = "zero",
     outputs: _CrossEntropyOutput | Iterable[_CrossEntropyOutput] | None = None,
     out: Mapping[_CrossEntropyOutput, _Array] | None = None,

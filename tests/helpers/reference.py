@@ -952,11 +952,12 @@ def _cross_entropy(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     softcap: float = 0.0,
+    capped: int = 0,
     empty: str = "zero",
 ) -> Gradients:
     """By the target's distribution: t of each class, of weight w t in the loss."""
     x = _last(X, 1)
-    z = softcap * np.tanh(x / softcap) if softcap else x
+    z = softcap * np.tanh(x / softcap) if softcap and not capped else x
     classes = z.shape[-1]
     w = np.ones(classes) if weight is None else weight
     log_prob = _log_probabilities(z)

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import gradkern.torch
 from gradkern.torch.compile_backend import zero_gradients
+from gradkern.torch.compile_backend.dynamo_graph import cross_entropy
 
 pytestmark = [pytest.mark.torch, pytest.mark.thorough]
 BF16, F32 = torch.bfloat16, torch.float32
@@ -44,6 +45,15 @@ def masked_lm(logits: Any, labels: Any) -> Any:
     return functional.cross_entropy(logits.float().view(-1, V), labels.view(-1), ignore_index=-100)
 
 
+def capped(logits: Any) -> Any:
+    """Gemma 2's."""
+    return torch.tanh(logits / 5.0) * 5.0
+
+
+def capped_lm(logits: Any, labels: Any) -> Any:
+    return causal_lm(capped(logits), labels)
+
+
 def classes(logits: Any, labels: Any) -> Any:
     """torchvision's and timm's."""
     return torch.nn.CrossEntropyLoss(label_smoothing=0.1)(logits.flatten(0, 1), labels.flatten())
@@ -60,7 +70,7 @@ def twice(logits: Any, labels: Any) -> Any:
 
 
 SPELLED: list[Callable[..., Any]] = [
-    causal_lm, causal_lm_of_a_batch, shifted_logits, masked_lm, classes, pixels, twice,
+    causal_lm, causal_lm_of_a_batch, shifted_logits, masked_lm, capped_lm, classes, pixels, twice,
 ]  # fmt: skip
 
 
@@ -100,10 +110,18 @@ def test_it_is_taken_with_gradients_no_farther_from_float32_than_eagers(loss: Ca
     assert "compiled cross_entropy: gradkern" in str(gradkern.torch.report())
 
 
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
 def test_the_gradient_of_logits_that_are_a_result_too_is_added_where_it_is_not_zero(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, softcap: float
 ) -> None:
     torch._dynamo.reset()
+    caps, make_pass = list[float](), cross_entropy._pass
+
+    def watched(*given: Any, **how: Any) -> Any:
+        caps.extend(how.values())
+        return make_pass(*given, **how)
+
+    monkeypatch.setattr(cross_entropy, "_pass", watched)
     seen, are_known = list[bool](), zero_gradients.are_known
     monkeypatch.setattr(zero_gradients, "are_known", lambda x: [seen.append(are_known(x)), seen[-1]][1])
     torch.manual_seed(0)
@@ -112,6 +130,7 @@ def test_the_gradient_of_logits_that_are_a_result_too_is_added_where_it_is_not_z
 
     def step(x: Any, w: Any) -> Any:
         logits = functional.linear(x, w)
+        logits = capped(logits) if softcap else logits
         return masked_lm(logits, labels), logits
 
     fast: Any = torch.compile(step, backend="gradkern", options={"gradkern": True})
@@ -125,6 +144,7 @@ def test_the_gradient_of_logits_that_are_a_result_too_is_added_where_it_is_not_z
             torch.testing.assert_close(found, expected)
             assert seen.pop() is zero
             assert not zero_gradients._known
+    assert set(caps) == {softcap}, "the operator does all that is done to the gradient"
     with torch.no_grad():
         torch.testing.assert_close(fast(*leaves), step(*leaves))
     assert not seen

@@ -13,7 +13,7 @@ the number of rows.
 
 CrossEntropy has the logits and makes the loss and its gradient, in the logits' memory if asked. With e =
 label_smoothing, w the weights of classes, their sum W, zl = z_loss, and z = softcap tanh(X / softcap) where softcap is
-not 0, its loss of a row, before it is divided by norm, and the gradient are
+not 0 (z = X where they are capped already), its loss of a row, before it is divided by norm, and the gradient are
 
     (1-e) s (L - z_y) + e/C (W L - sum w_j z_j) + zl L^2
     dz_j = (1-e) s (p_j - [j = y]) + e/C (W p_j - w_j) + 2 zl L p_j,    dX_j = dz_j (1 - (z_j / softcap)^2)
@@ -57,6 +57,8 @@ def resolve(axes: Mapping[str, Any], attributes: Mapping[str, Any], names: Colle
             )
         if attributes["label_smoothing"] > 1:
             raise AttributeValueError(f"attribute label_smoothing is {attributes['label_smoothing']}; expected 0 to 1")
+        if attributes.get("capped") and not attributes["softcap"]:
+            raise AttributeValueError("attribute capped is 1 with softcap 0; expected softcap above 0")
         for name in ("z_loss", "softcap"):
             if not isfinite(attributes[name]):
                 raise AttributeValueError(f"attribute {name} is {attributes[name]}; expected a finite number")

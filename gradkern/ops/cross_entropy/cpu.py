@@ -68,10 +68,11 @@ def _target(T: Any, W: Any, at: int, column: int, e: float, share: float) -> flo
 def _forward(
     queue: Any, X: Any, labels: Any, weights: Any, T: Any, W: Any, factors: Any,
     log_prob: Any, dX: Any, losses: Any, entropies: Any,
-    rows: int, columns: int, step: Any, rows_per_task: int, e: float, z_loss: float, cap: Any,
+    rows: int, columns: int, step: Any, rows_per_task: int, e: float, z_loss: float, cap: Any, capped: Any,
 ) -> None:  # fmt: skip
     """labels are below 0 where they do not count; weights are the labels' own. T: probabilities in place of labels.
-    W: weights of classes. factors: of the rows' gradients.
+    W: weights of classes. factors: of the rows' gradients. cap: what logits are to be capped by; capped: what they are
+    capped by then. None: nothing.
     """
     log_target, target = destination(log_prob, X, X), destination(dX, X, X)
     share = e / columns
@@ -136,12 +137,12 @@ def _forward(
                     slope = scale * (exp(z - most) * inverse)
                     if T is not None or e > 0:
                         slope -= real(X, factor * _target(T, W, at, column, e, share))
-                    if cap is not None:
-                        slope *= real(X, 1) - (z / real(X, cap)) * (z / real(X, cap))
+                    if capped is not None:
+                        slope *= real(X, 1) - (z / real(X, capped)) * (z / real(X, capped))
                     store(target, at, slope)
                 if y >= 0:
-                    if cap is not None:
-                        exact *= 1 - (at_y / cap) ** 2
+                    if capped is not None:
+                        exact *= 1 - (at_y / capped) ** 2
                     store(target, first + _place(y, step), real(X, exact))
             elif dX is not None:
                 for column in range(columns):
@@ -255,7 +256,8 @@ class _Launch:
         if not roles.forward:
             arrays = (of(roles.data), _LABELS, of(roles.probabilities), of(roles.bias), _NUMBERS)
             return _backward(QUEUE, *arrays, of(roles.gradient, over), *sizes)
-        numbers = (types.float64, types.float64, types.float64 if call.attributes.get("softcap") else types.none)
+        caps = [types.none if each is None else types.float64 for each in _caps(call)]
+        numbers = (types.float64, types.float64, *caps)
         return _forward(
             QUEUE, of(roles.data), _LABELS, _NUMBERS, of(roles.probabilities), self._weights_type(), _NUMBERS,
             of(roles.log_prob, over), of(roles.gradient, over), _NUMBERS if self._losses else types.none,
@@ -306,7 +308,7 @@ class _Launch:
         self._run(
             of(roles.data), labels, weights.each, of(roles.probabilities), class_weights, factors,
             of(roles.log_prob), of(roles.gradient), losses, entropies, *sizes,
-            attributes.get("label_smoothing", 0.0), attributes.get("z_loss", 0.0), attributes.get("softcap") or None,
+            attributes.get("label_smoothing", 0.0), attributes.get("z_loss", 0.0), *_caps(call),
         )  # fmt: skip
         if losses is not None:
             self._write(made, roles.loss, reduced(call, losses, weights))
@@ -321,6 +323,12 @@ class _Launch:
         if name is not None:
             dtype = self._call.outputs[name].dtype
             made[name].view(dtype)[...] = np.asarray(values).astype(dtype)
+
+
+def _caps(call: Call) -> tuple[float | None, float | None]:
+    """What the kernel caps logits by, and what they are capped by then."""
+    capped = call.attributes.get("softcap") or None
+    return None if call.attributes.get("capped") else capped, capped
 
 
 def _exact(call: Call, name: str, given: Mapping[str, Any]) -> np.ndarray:

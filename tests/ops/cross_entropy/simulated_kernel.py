@@ -175,6 +175,7 @@ def test_wide_rows_of_16_bits(
     for options in (
         {"names": ("dX", "row_loss", "entropy"), "reduction": "sum", "z_loss": 0.01},
         {"reduction": "none"},
+        {"softcap": 64.0, "capped": 1},
     ):
         check(given, in_place=("X", "dX"), **options)
     X[5, 3:900], X[6, 9], X[8] = -np.inf, np.nan, -np.inf
@@ -190,6 +191,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"reduction": "sum", "label_smoothing": 0.1},
     {"reduction": "none", "z_loss": 0.01},
     {"softcap": 3.0, "label_smoothing": 0.3, "z_loss": 0.1},
+    {"softcap": 12.0, "capped": 1},
 ]
 
 

@@ -32,6 +32,7 @@ OPTIONS: list[tuple[tuple[str, Any], ...]] = [
     (),
     (("label_smoothing", 0.1), ("weight", True)),
     (("z_loss", 0.1), ("softcap", 30.0), ("entropy", True)),
+    (("softcap", 30.0), ("capped", 1)),
     (("probabilities", True),),
 ]
 KINDS: list[Kind] = [

@@ -25,6 +25,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"reduction": "sum", "label_smoothing": 0.1},
     {"reduction": "none", "z_loss": 0.01},
     {"softcap": 3.0, "label_smoothing": 0.3, "z_loss": 0.1},
+    {"softcap": 12.0, "capped": 1},
 ]
 
 

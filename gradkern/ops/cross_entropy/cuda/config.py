@@ -24,7 +24,7 @@ class LossConfig:
     each       there is one for each row
     mean       the loss is divided by what the kernel of sums found
     ignores    a label is ignored
-    smoothing, z_loss, softcap   of CrossEntropy
+    smoothing, z_loss, softcap, capped   of CrossEntropy
     weighted   with smoothing or probabilities: there are weights of classes for all columns
     gradient   the output is the gradient, not log_prob
     entropy    the second result is the entropy
@@ -43,6 +43,7 @@ class LossConfig:
     smoothing: float = 0.0
     z_loss: float = 0.0
     softcap: float = 0.0
+    capped: bool = False
     weighted: bool = False
     gradient: bool = True
     entropy: bool = False

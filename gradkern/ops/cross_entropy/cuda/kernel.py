@@ -114,7 +114,8 @@ def forward_arithmetic(types: RowsTypes, config: RowsConfig, loss: LossConfig) -
     FLOAT = float64 if types.compute == "float64" else float32
     APPROXIMATE = types.inputs[0] in ("float16", "bfloat16")
     LABELS, ENTROPY, GRADIENT, WEIGHTED = bool(loss.labels), loss.entropy, loss.gradient, loss.weighted
-    SMOOTHING, CAPPED, BIASED, BIAS = loss.smoothing > 0, loss.softcap > 0, loss.logit_bias, int(loss.weighted)
+    SMOOTHING, BIASED, BIAS = loss.smoothing > 0, loss.logit_bias, int(loss.weighted)
+    CAPPED, CAPS = loss.softcap > 0, loss.softcap > 0 and not loss.capped
     Z = loss.z_loss > 0
     LOGS = ENTROPY or SMOOTHING or Z or not LABELS
     E, LEFT, Z_LOSS, CAP, INVERSE_CAP = _constants(
@@ -136,9 +137,9 @@ def forward_arithmetic(types: RowsTypes, config: RowsConfig, loss: LossConfig) -
         """softcap tanh(x / softcap); in 16 bits an absolute error of 2^-22 softcap is less than that of x."""
         if BIASED:
             x += p[BIAS]
-        if CAPPED and APPROXIMATE:
+        if CAPS and APPROXIMATE:
             x = CAP - TWICE_CAP * i.reciprocal_approximate(ONE + i.exp2_approximate(x * DOUBLED))
-        elif CAPPED:
+        elif CAPS:
             x = CAP * math.tanh(x * INVERSE_CAP)
         return x
 

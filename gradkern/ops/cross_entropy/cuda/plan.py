@@ -102,6 +102,7 @@ def _config_of(call: Call, roles: Roles) -> LossConfig:
         smoothing=smoothing,
         z_loss=attributes.get("z_loss", 0.0),
         softcap=attributes.get("softcap", 0.0),
+        capped=bool(attributes.get("capped")),
         weighted=roles.class_weight is not None and roles.forward and (dense or smoothing > 0),
         gradient=roles.gradient is not None,
         entropy=roles.entropy is not None,
@@ -185,7 +186,8 @@ class Steps:
             reductions=2 if roles.forward else 0,
             pairs=True,
         )
-        plain = not (loss.smoothing or loss.softcap or roles.probabilities or arrays.parameters)
+        caps = loss.softcap > 0 and not loss.capped
+        plain = not (loss.smoothing or caps or roles.probabilities or arrays.parameters)
         problem = rows_problem(call.operator, arrays, tensors, roles.axis, roles.axis + 1, self._device, numbers=1)
         few = plain and roles.forward and problem.width == 8 and not (problem.inner or problem.shifted)
         few = few and problem.vectors > 128
@@ -216,7 +218,7 @@ class Steps:
         own = plain and self._loss.labels != "" and self._loss.gradient and capability >= (8, 0)
         own = own and types.inputs == types.outputs and types.inputs[0] in ("bfloat16", "float16")
         pixels = problem.inner >= _PIXELS * _THREADS and problem.width >= _PIXELS and max(problem.steps) < 1 << 31
-        if own and pixels and problem.columns <= _CLASSES:
+        if own and pixels and problem.columns <= _CLASSES and not self._loss.softcap:
             config = RowsConfig(_PIXELS, _THREADS, 1, problem.columns, inner=True, blocks_per_processor=6)
             return config, "gradkern.ops.cross_entropy.cuda.few_classes_kernel:build"
         config = _of_few_classes(problem, capability) or next(configs(problem, capability))

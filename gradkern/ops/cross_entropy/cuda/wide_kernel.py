@@ -1,4 +1,5 @@
-"""The kernel of CrossEntropy for wide rows of 16 bits: losses and gradients of labels, without smoothing or softcap.
+"""The kernel of CrossEntropy for wide rows of 16 bits: losses and gradients of labels, without smoothing. It caps no
+logits; they may be capped already.
 
 A row waits in shared memory as in the row block, and its parts wait for each other once. The label's logit, and what is
 beyond the row, become minus infinity there, so that loops over vectors have no special cases: 10 instructions for an
@@ -34,9 +35,10 @@ def build(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> Callable[..
     LANES, VECTORS, CLUSTER, SHIFTED = config.lanes, config.vectors, config.cluster, config.shifted
     STEP, STAGE, STAGE_AT = LANES * CLUSTER, LANES * VECTOR, config.stage_at(types)
     SECOND_LAST = max(0, VECTORS - 2)
-    KIND, ENTROPY, RESULTS = types.inputs[0], loss.entropy, len(types.results)
+    KIND, ENTROPY, RESULTS, CAPPED = types.inputs[0], loss.entropy, len(types.results), loss.softcap > 0
     NOTHING = -0x7F0080 if KIND == "bfloat16" else -0x3FF0400  # two minus infinities
     LOG2_E, LOWEST, LEAST_EXPONENT = float32(1 / math.log(2)), float32(-1e38), float32(LEAST)
+    INVERSE_CAP, ONE = float32(1 / (loss.softcap or 1)), float32(1)
     arithmetic = forward_arithmetic(types, config, loss)
     finish, results_of = arithmetic.finish, arithmetic.results
     _, _, store, store_some, _, load_scalars, store_results = vector_access(types, _WIDTH, False, _WIDTH, arithmetic)
@@ -101,7 +103,10 @@ def build(types: RowsTypes, config: RowsConfig, loss: LossConfig) -> Callable[..
         read(words, 0, at)
         unpack(y, words, int32(0))
         for e in range(_WIDTH):
-            y[e] = factor * i.exp2_approximate(y[e] * LOG2_E - shift)
+            slope = factor * i.exp2_approximate(y[e] * LOG2_E - shift)
+            if CAPPED:
+                slope *= ONE - (y[e] * INVERSE_CAP) * (y[e] * INVERSE_CAP)
+            y[e] = slope
 
     @device_function
     def fill(at: int, word: int) -> None:

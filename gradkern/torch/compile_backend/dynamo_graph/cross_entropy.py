@@ -43,9 +43,12 @@ def _backward(
     return _pass(x, target, weight, grad, reduction, ignore_index, label_smoothing)
 
 
-def _pass(x: Tensor, target: Tensor, weight: Tensor | None, grad: Tensor | None, *how: Any) -> OpCall:
+def _pass(
+    x: Tensor, target: Tensor, weight: Tensor | None, grad: Tensor | None, *how: Any, softcap: float = 0.0
+) -> OpCall:
     weight = None if weight is None else weight.contiguous()
-    return loss_pass(x, target.contiguous(), weight, grad, loss_attributes(*how))
+    capped = (("softcap", softcap), ("capped", 1)) if softcap else ()
+    return loss_pass(x, target.contiguous(), weight, grad, (*loss_attributes(*how), *capped))
 
 
 CROSS_ENTROPY = define("cross_entropy", _forward, ("loss",), rows=True)
@@ -60,18 +63,22 @@ def _backward_added(
     reduction: str,
     ignore_index: int,
     label_smoothing: float,
-    other: Tensor,
+    other: Tensor | None,
+    softcap: float,
 ) -> Tensor:
-    """The gradient of x, and another one of it added."""
-    dx = answer(_backward(grad, x, target, weight, reduction, ignore_index, label_smoothing))
-    return dx if zero_gradients.are_known(other) else dx.add_(other)
+    """The gradient of x, with another one of it added; where x is softcap tanh(z / softcap), the gradient of z."""
+    how = reduction, ignore_index, label_smoothing
+    dx = answer(_pass(x, target, weight, grad, *how, softcap=softcap))
+    if other is None or zero_gradients.are_known(other):
+        return dx
+    return dx.add_(other * (1 - (x / softcap) ** 2) if softcap else other)
 
 
 BACKWARD_ADDED = define(
     "cross_entropy_backward_added",
     _backward_added,
     ("x",),
-    lambda *given: _backward(*given[:-1]).without_data(),
+    lambda *given: _backward(*given[:-2]).without_data(),
     rows=True,
 )
 
