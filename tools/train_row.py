@@ -53,6 +53,7 @@ class TrainingRow:
         self._initial = {key: each.to("cpu", copy=True) for key, each in self._model.state_dict().items()}
         self._optimizer = torch.optim.AdamW(parameters, lr=1e-5, fused=True, capturable=self._cuda)
         self._losses: dict[str, Callable[[Any], Any]] = {}
+        self._graphs: dict[str, Callable[[], Any]] = {}
         columns = [each for each in columns if self._record.language or not each.endswith("loss")]
         self.result: Result = {
             "model": name,
@@ -192,19 +193,18 @@ class TrainingRow:
 
     def time_graphs(self, seconds: float) -> None:
         """The whole step in a CUDA graph, of the columns that are one."""
-        graphs: dict[str, Callable[[], Any]] = {}
 
         def capture(column: str) -> None:
             step = gradkern.torch.graphed(lambda: self._step(column.removesuffix("+graph")))
             for _ in range(4):
                 step()
             self._wait()
-            graphs[column] = step
+            self._graphs[column] = step
 
         for column in self.result["columns"]:
             if column.endswith("graph"):
                 self._do(column, lambda column=column: capture(column))
-        self._time_in_turns(graphs, seconds)
+        self._time_in_turns(self._graphs, seconds)
 
     def _time_in_turns(self, steps: dict[str, Callable[[], Any]], seconds: float) -> None:
         times: dict[str, list[float]] = {each: [] for each in steps}
@@ -244,15 +244,17 @@ class TrainingRow:
             self._say = say
 
     def profile(self, steps: int = 3) -> None:
-        """The kernels of a step, by kind, and those that take the most. Profiling makes the host slower for good."""
+        """The kernels of a step, by kind, and those that take the most. Profiling makes the host slower for good. A
+        graph may have other kernels than the steps outside of it, where the host counts: see `tune`.
+        """
         if not self._cuda:
             return
         from torch.profiler import ProfilerActivity, profile  # pyright: ignore[reportMissingImports]
 
-        def kernels(column: str) -> None:
+        def kernels(column: str, step: Callable[[], Any]) -> None:
             with profile(activities=[ProfilerActivity.CUDA]) as profiled:
                 for _ in range(steps):
-                    self._step(column)
+                    step()
                 self._wait()
             found = [
                 (each.key, each.count / steps, each.self_device_time_total / steps)
@@ -266,8 +268,9 @@ class TrainingRow:
                 "kernels": [(name[:120], round(count, 1), round(us, 1)) for name, count, us in found[:KEPT_KERNELS]],
             }
 
-        for column in self._plain:
-            self._do(column, lambda column=column: kernels(column))
+        plain = {each: lambda each=each: self._step(each) for each in self._plain}
+        for column, step in {**plain, **self._graphs}.items():
+            self._do(column, lambda column=column, step=step: kernels(column, step))
 
     # --- gradients ----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
 
 from kernel_kinds import KINDS
@@ -77,13 +78,14 @@ def steps(rows: Sequence[Row]) -> str:
 
 
 def kinds(rows: Sequence[Row], columns: Sequence[str] = ("eager", "compile", "gradkern")) -> str:
-    """The milliseconds of a step's kernels by kind; empty where none were counted."""
-    lines = [
-        [_name(row), column, _number(each["kernels_ms"], 2), *(_number(each["kinds"].get(kind), 2) for kind in KINDS)]
-        for row in rows
-        for column, each in row.get("columns", {}).items()
-        if column in columns and "kinds" in each
-    ]
+    """The milliseconds of a step's kernels by kind, of its graph where that was counted; empty where none were."""
+    lines = []
+    for row, column in product(rows, columns):
+        every = row.get("columns", {})
+        each = next((every[name] for name in (f"{column}+graph", column) if "kinds" in every.get(name, {})), None)
+        if each is not None:
+            times = each["kernels_ms"], *map(each["kinds"].get, KINDS)
+            lines.append([_name(row), column, *(_number(time, 2) for time in times)])
     return table(["model (batch)", "column", "kernels", *KINDS], lines) if lines else ""
 
 
