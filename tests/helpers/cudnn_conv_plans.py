@@ -17,7 +17,7 @@ from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cudnn.descriptor import Descriptor
 from gradkern.cudnn.library import library
-from gradkern.ops.conv.cuda import channels_last
+from gradkern.ops.conv.cuda import rearranged
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.policy import Policy
 from gradkern.search.candidate import Candidate, ready
@@ -100,7 +100,7 @@ def _answer(case: Case, most_variations: int) -> dict[str, Any]:
 
 def _on_copies(problem: Problem) -> list[dict[str, Any]]:
     """The candidates for channels-last copies; the copies themselves need a device."""
-    source = Implementation("channels_last", channels_last, problem, H200)
+    source = Implementation("channels_last", rearranged, problem, H200)
     try:
         found: list[Any] = list(source.candidates())
     except Refusal:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -22,10 +23,10 @@ from helpers.tolerance import assert_close
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device, driver
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
-from gradkern.ops.conv.cuda import channels_last, merged_groups
 from gradkern.ops.conv.cuda import plan as conv_plan
-from gradkern.ops.conv.cuda.channels_last import CopyingCandidate, channels_last_candidate
+from gradkern.ops.conv.cuda import rearranged
 from gradkern.ops.conv.cuda.problem import Problem
+from gradkern.ops.conv.cuda.rearranged import CopyingCandidate, copying
 from gradkern.search.candidate import Note
 from gradkern.search.implementation import Implementation, candidates_of
 from gradkern.strides import channels_last as is_channels_last
@@ -81,7 +82,7 @@ def zero(address: int, value: int, size: int, stream: int) -> tuple[Any]:
     return (driver.CUresult.CUDA_SUCCESS,)
 
 
-def copying(source: Tensor, target: Tensor, device: Device) -> Callable[[tuple[int, int], int], None]:
+def host_copies(source: Tensor, target: Tensor, device: Device) -> Callable[[tuple[int, int], int], None]:
     def copy(addresses: tuple[int, int], stream: int) -> None:
         at(addresses[1], target)[...] = at(addresses[0], source)
 
@@ -108,11 +109,11 @@ class Memory:
 def test_copies_stand_around_the_engine(
     name: str, layout: Any, gradient: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    monkeypatch.setattr(channels_last, "copy_launch", copying)
+    monkeypatch.setattr(rearranged, "copy_launch", host_copies)
     geometry = GEOMETRIES[name]
     problem = Case(gradient, geometry, "float32", layout, biased=True).problem()
     inner = OnHost(problem.channels_last, attributes_of(geometry))
-    assert_computes(channels_last_candidate(problem, DEVICE, inner), problem, attributes_of(geometry), rng)
+    assert_computes(copying(problem, 1, DEVICE, inner), problem, attributes_of(geometry), rng)
 
 
 @pytest.mark.parametrize("gradient", ["Y", "dX", "dW"])
@@ -128,22 +129,22 @@ def test_copies_stand_around_the_engine(
 def test_groups_become_wider_ones(
     geometry: Geometry, count: int, gradient: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    monkeypatch.setattr(channels_last, "copy_launch", copying)
+    monkeypatch.setattr(rearranged, "copy_launch", host_copies)
     monkeypatch.setattr(driver, "cuMemsetD8Async", zero)
     problem = Case(gradient, geometry, "bfloat16", "last", biased=True).problem()
     wider = attributes_of(geometry) | {"group": geometry.group // count}
-    monkeypatch.setattr(merged_groups.cudnn, "build", lambda inner, device, config: OnHost(inner, wider))
+    monkeypatch.setattr(rearranged.cudnn, "build", lambda inner, device, config: OnHost(inner, wider))
     config = {"merged": count, "layout": "NCHW", "engine": 1, "knobs": [[2, 3]]}
-    candidate = merged_groups.build(problem, DEVICE, config)
+    candidate = rearranged.build(problem, DEVICE, config)
     assert_computes(candidate, problem, attributes_of(geometry), rng)
 
 
 def test_a_name_says_how_many_groups_are_merged() -> None:
     problem = Case("dX", Geometry((2, 96, 6, 5), (96, 24, 3, 3), group=4), "bfloat16", "last").problem()
     engine = {"layout": "NCHW", "engine": 1, "knobs": [[2, 3]]}
-    assert merged_groups.named(problem, DEVICE, "merged4_cudnn_NCHW_eng1_k2=3") == {**engine, "merged": 4}
-    assert merged_groups.named(problem, DEVICE, "merged3_cudnn_NCHW_eng1_k2=3") is None, "of four groups"
-    assert merged_groups.named(problem, DEVICE, "cudnn_NCHW_eng1_k2=3") is None
+    assert rearranged.named(problem, DEVICE, "merged4_cudnn_NCHW_eng1_k2=3") == {**engine, "merged": 4}
+    assert rearranged.named(problem, DEVICE, "merged3_cudnn_NCHW_eng1_k2=3") is None, "of four groups"
+    assert rearranged.named(problem, DEVICE, "cudnn_NCHW_eng1_k2=3") is None
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,8 @@ def test_a_name_says_how_many_groups_are_merged() -> None:
 )
 def test_other_groups_stay(geometry: Geometry, dtype: str, layout: Any) -> None:
     problem = Case("dX", geometry, dtype, layout).problem()
-    assert Implementation("merged_groups", merged_groups, problem, DEVICE).supports() is not None
+    with suppress(Refusal):
+        assert set(rearranged.rearranged(problem)) == {1}, "only their order changes"
 
 
 def attributes_of(geometry: Geometry) -> dict[str, Any]:
@@ -191,11 +193,11 @@ def assert_computes(
 def test_what_lies_well_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither an array that is channels-last, nor weights of one position, whose order nobody can tell."""
     copied: list[tuple[int, ...]] = []
-    monkeypatch.setattr(channels_last, "copy_launch", lambda source, target, device: copied.append(source.shape))
+    monkeypatch.setattr(rearranged, "copy_launch", lambda source, target, device: copied.append(source.shape))
     geometry = GEOMETRIES["1x1"]
     mixed = Case("dX", geometry, "bfloat16", "last").problem()
     mixed = replace(mixed, X=Case("dX", geometry, "bfloat16", "first").problem().X)
-    candidate = channels_last_candidate(mixed, DEVICE, OnHost(mixed.channels_last, {}))
+    candidate = copying(mixed, 1, DEVICE, OnHost(mixed.channels_last, {}))
     candidate.prepare()
     assert copied == [geometry.X]
     assert candidate.workspace == 512 + 2 * prod(geometry.X), "the engine's, and behind it the copy's"
@@ -227,25 +229,25 @@ def test_it_is_a_source_where_tensor_cores_want_another_order(
 def test_a_recipe_of_another_problem_is_refused(dtype: str, layout: Any) -> None:
     problem = Case("dX", IMAGES, dtype, layout).problem()
     with pytest.raises(Refusal, match="channels-last"):
-        channels_last.build(problem, DEVICE, {"layout": "NCHW", "engine": 1, "knobs": []})
+        rearranged.build(problem, DEVICE, {"layout": "NCHW", "engine": 1, "knobs": []})
     with pytest.raises(Refusal, match="channels-last"):
-        next(candidates_of(channels_last, problem, DEVICE))
+        next(candidates_of(rearranged, problem, DEVICE))
 
 
 def test_a_dry_run_asks_for_the_kernels_of_the_copies() -> None:
     problem = Case("dW", IMAGES, "float16").problem()
     with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
-        (candidate,) = candidates_of(channels_last, problem, device)
+        (candidate,) = candidates_of(rearranged, problem, device)
         candidate.prepare()
     assert {each.module for each in device.specs} == {"gradkern.cuda.device_code.strided_copy"}
 
 
 def test_a_kernel_for_few_channels_stands_between_copies_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is made again from its recipe, and by its name."""
-    monkeypatch.setattr(channels_last.cudnn, "configs", lambda problem, device: iter(()))
-    monkeypatch.setattr(channels_last, "_MOST", 0)
+    monkeypatch.setattr(rearranged.cudnn, "configs", lambda problem, device: iter(()))
+    monkeypatch.setattr(rearranged, "_MOST", 0)
     problem = Case("dW", Geometry((2, 3, 12, 12), (8, 3, 3, 3)), "float16").problem()
-    source = Implementation("channels_last", channels_last, problem, DEVICE)
+    source = Implementation("channels_last", rearranged, problem, DEVICE)
     candidate: Any
     (candidate,) = source.candidates()
     assert candidate.name == "channels_last_few_channels"
@@ -254,8 +256,8 @@ def test_a_kernel_for_few_channels_stands_between_copies_too(monkeypatch: pytest
         inside: list[Any] = [again.inner, candidate.inner]
         assert (again.name, inside[0].config) == (candidate.name, inside[1].config)
     with dry_run(DryRunDevice(0, (9, 0), 132, 232448)) as device:
-        for each in candidates_of(channels_last, problem, device):
+        for each in candidates_of(rearranged, problem, device):
             each.prepare()
     assert "gradkern.ops.conv.cuda.few_channels.kernel" in {each.module for each in device.specs}
     other = Case("dW", Geometry((2, 3, 12, 12), (20, 3, 3, 3)), "float16").problem()  # no vectors of 8 filters
-    assert Implementation("channels_last", channels_last, other, DEVICE).supports() is not None
+    assert Implementation("channels_last", rearranged, other, DEVICE).supports() is not None

@@ -37,8 +37,8 @@ _MODULES = {  # by their names in the store
     "depthwise_mma": "depthwise.mma_candidates",
     "few_channels": "few_channels.candidates",
     "gemm": "gemm.candidates",
-    "channels_last": "channels_last",
-    "merged_groups": "merged_groups",
+    "channels_last": "rearranged",
+    "merged_groups": "rearranged",
 }
 
 
