@@ -36,7 +36,6 @@ from gradkern.cuda.compile_ahead import compile_ahead
 from gradkern.cuda.device import Device, get_device
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.kernels.channels import channels_last_config as last
-from gradkern.kernels.channels import channels_last_plan as last_plan
 from gradkern.kernels.channels import persistent_config as persistent
 from gradkern.kernels.channels import persistent_plan
 from gradkern.kernels.channels import streaming_plan as streaming
@@ -94,10 +93,12 @@ def channels_last(random: Random, device: Device) -> tuple[Problem, list[Sample]
     channels = round(2 ** random.uniform(6, 11.5) / 8) * 8 + random.choice((0, 0, 0, 0, 1))
     rows = max(2, round(2 ** random.uniform(20, 28) / (3 * channels * np.dtype(dtype).itemsize)))
     problem = Problem((rows, channels), dtype, "float64" if dtype == "float64" else "float32")
-    found = last_plan.fitting_partitions(problem.tensors, device)
+    found = persistent_plan.fitting_partitions(problem.tensors, device)
     others = random.sample(found[1:12], min(CONFIGS - 1, len(found[1:12])))
     samples = [
-        Sample(last_plan.channels_last_plan(each, device, list(problem.tensors)), partial(last.persistent_time, each))
+        Sample(
+            persistent_plan.channels_last_plan(each, device, list(problem.tensors)), partial(last.persistent_time, each)
+        )
         for each in (found[0], *others)
     ]
     streamed = Sample(problem.streamed(rows, None), partial(last.streaming_time, found[0]))

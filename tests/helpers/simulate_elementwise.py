@@ -19,7 +19,6 @@ from gradkern.contract.request import Views, request_of
 from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
 from gradkern.kernels.elementwise import plan as elementwise
-from gradkern.kernels.elementwise import totals_plan as totals
 from gradkern.kernels.rows import plan as rows
 from gradkern.ops.gather.cuda import slice as slices
 from gradkern.ops.gather.cuda import unpad
@@ -58,13 +57,13 @@ def simulate(
     module = import_module(f"gradkern.ops.{contract.family}.{contract.providers['cuda'][0]}")
     device, small = Device(0, (9, 0), 132, 232448), elementwise.configs
     with ExitStack() as stack:
-        for block in (elementwise, totals, rows, unpad, slices, division, several):
+        for block in (elementwise, rows, unpad, slices, division, several):
             for name, stand_in in (("kernel_of", kernel_of), ("Launch", Launch), ("device_of", lambda _: device)):
                 stack.enter_context(patch.object(block, name, stand_in))
         few = lambda *how: (replace(each, threads=32) for each in small(*how))  # noqa: E731  simulated threads are slow
         for block in (elementwise, several):
             stack.enter_context(patch.object(block, "configs", few))
-        stack.enter_context(patch.object(totals, "_THREADS", 64))
+        stack.enter_context(patch.object(elementwise, "_THREADS", 64))
         memory = Guarded((1 << 14,), np.uint8)
         stack.enter_context(patch.object(launches_plan, "scratch", lambda *_: (0, memory.address)))
         stack.enter_context(patch.object(division, "_THREADS", 64))

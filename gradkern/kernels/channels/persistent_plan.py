@@ -1,16 +1,17 @@
-"""From the tensors of a batch norm to a launch of the persistent kernel (persistent_kernel.py), and code shared by the
-plans of both persistent kernels.
+"""From the tensors of a batch norm to a launch of persistent_kernel.py, for arrays in C order, or of
+channels_last_kernel.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
-from typing import Any
+from math import gcd, prod
 
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
-from gradkern.cuda.launch import Kernel, Launch, LaunchPlan, kernel_of_config
+from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of_config, resident_clusters
+from gradkern.kernels.channels import channels_last_config as channels_last
+from gradkern.kernels.channels.channels_last_config import ChannelsLastConfig, RowsPartition, channels_last_partitions
 from gradkern.kernels.channels.persistent_config import (
     ARGUMENTS,
     Partition,
@@ -19,10 +20,11 @@ from gradkern.kernels.channels.persistent_config import (
     resident_partitions,
     single_pass_partition,
 )
-from gradkern.kernels.channels.times import SinglePassTimes, times
+from gradkern.kernels.channels.times import ChannelsLastTimes, SinglePassTimes, times
 from gradkern.strides import is_dense
 
 DATA = ("D", "X", "dX")
+_VECTOR = 16  # bytes of channels-last arrays, at most
 
 Named = Mapping[str, tuple[str, Tensor]]
 """The contract's name and the tensor, by the kernel's name; in the order of the call, inputs before outputs."""
@@ -51,32 +53,68 @@ def single_pass_plan(tensors: Named, device: Device, epsilon: float) -> LaunchPl
     return persistent_plan(*found, device, list(tensors))
 
 
+def fitting_partitions(tensors: Named, device: Device, activation: str = "none") -> list[RowsPartition]:
+    """The partitions whose groups of channels fit shared memory, fastest first. activation: as from with_alpha. Raises
+    Refusal, with the reason, if there is none.
+    """
+    if "dX" not in tensors:
+        raise Refusal("without dX nothing is read twice")
+    X = tensors["X"][1]
+    order = (0, *range(2, len(X.shape)), 1)
+    _require_order(tensors, order, "N, ..., C")
+    channels, item = X.shape[1], X.dtype.itemsize
+    vector = gcd(_VECTOR, channels * item, *(tensors[name][1].alignment for name in DATA))
+    width, memory = vector // item, device.shared_bytes
+    config = ChannelsLastConfig(*types_of(tensors), memory, width, activation).with_threads()
+    most = max_cluster_size(device)
+    clusters = {
+        cluster_size: resident_clusters(device, cluster_size, config.threads)
+        for cluster_size in channels_last.CLUSTER_SIZES
+        if cluster_size <= most
+    }
+    coefficients = times(ChannelsLastTimes, device.capability[0])
+    found = channels_last_partitions(config, (X.size // channels, channels), clusters, coefficients)
+    if not found:
+        raise Refusal("a group of its channels does not fit the shared memory of a cluster of blocks")
+    return found
+
+
 def persistent_plan(config: PersistentConfig, partition: Partition, device: Device, given: list[str]) -> LaunchPlan:
     """given: the kernel's names of the tensors, in the order of their addresses in a call."""
-    builder = "gradkern.kernels.channels.persistent_kernel:build"
-    kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=config.cluster_size)
     name = f"persistent_{config.cluster_size}x{config.group}x{config.width}"
-    return persistent_launch(name, kernel, ARGUMENTS, partition, config.cluster_size, config.threads, given)
+    clusters = config.cluster_size, config.cluster_size
+    return _planned("persistent_kernel", name, config, partition, clusters, device, ARGUMENTS, given)
 
 
-def persistent_launch(
+def channels_last_plan(partition: RowsPartition, device: Device, given: list[str]) -> LaunchPlan:
+    """The same for channels-last arrays."""
+    config = partition.config
+    name = f"persistent_{partition.cluster_size}x{partition.vectors}x{config.width}"
+    clusters, arguments = (partition.cluster_size, max_cluster_size(device)), channels_last.ARGUMENTS
+    return _planned("channels_last_kernel", name, config, partition, clusters, device, arguments, given)
+
+
+def _planned(
+    module: str,
     name: str,
-    kernel: Kernel,
+    config: PersistentConfig | ChannelsLastConfig,
+    partition: Partition | RowsPartition,
+    clusters: tuple[int, int],
+    device: Device,
     arguments: Sequence[str],
-    partition: Any,
-    cluster_size: int,
-    threads: int,
     given: list[str],
 ) -> LaunchPlan:
-    """The launch of a kernel whose clusters process items in turn; the partition has all constant arguments."""
-    resident = kernel.resident_blocks(threads, cluster_size)
+    """The launch of a kernel whose clusters process items in turn; the partition has all constant arguments. clusters:
+    the blocks of one, and the most that the kernel is loaded for.
+    """
+    builder, (cluster_size, most) = f"gradkern.kernels.channels.{module}:build", clusters
+    kernel = kernel_of_config(device, builder, config, arguments=len(arguments), cluster=most)
+    resident = kernel.resident_blocks(config.threads, cluster_size)
     if not resident:
-        raise Refusal(f"no cluster of {cluster_size} blocks of {threads} threads fits the device")
+        raise Refusal(f"no cluster of {cluster_size} blocks of {config.threads} threads fits the device")
     values = [getattr(partition, each, 0) for each in arguments]
-    changing = [arguments.index(each) for each in given]
-    return LaunchPlan(
-        name, Launch(kernel, min(resident, partition.items * cluster_size), threads, values, changing, cluster_size)
-    )
+    changing, grid = [arguments.index(each) for each in given], min(resident, partition.items * cluster_size)
+    return LaunchPlan(name, Launch(kernel, grid, config.threads, values, changing, cluster_size))
 
 
 def types_of(tensors: Named) -> tuple[str, str, str, frozenset[str]]:
@@ -94,10 +132,16 @@ def max_cluster_size(device: Device) -> int:
 
 
 def _sizes(tensors: Named) -> Sizes:
-    for name, (known, tensor) in tensors.items():
-        if not is_dense(tensor):
-            raise Refusal(f"{known}: it does not lie end to end in the order N, C, ...")
-        if name in DATA and tensor.alignment % 16:
-            raise Refusal(f"{known}: it does not begin at a multiple of 16 bytes")
+    _require_order(tensors, None, "N, C, ...")
+    for name in DATA:
+        if name in tensors and tensors[name][1].alignment % 16:
+            raise Refusal(f"{tensors[name][0]}: it does not begin at a multiple of 16 bytes")
     images, channels, *spatial = tensors["X"][1].shape
     return images, channels, prod(spatial)
+
+
+def _require_order(tensors: Named, order: Sequence[int] | None, words: str) -> None:
+    """Refuse arrays whose elements are not adjacent in this order of axes; those of fewer axes in C order."""
+    for known, tensor in tensors.values():
+        if not is_dense(tensor, order if order is not None and len(tensor.shape) == len(order) else None):
+            raise Refusal(f"{known}: it does not lie end to end in the order {words}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from gradkern.cuda.device_code.columns import ITEMSIZE
 
@@ -19,6 +20,7 @@ SUM_ARGUMENTS = ("parts", "output", "count")  # of the kernel of totals that add
 BITS = "bits"
 """The type of a mask whose element n, in C order, is bit n % 32 of word n / 32, the lowest first."""
 VECTOR = 16  # bytes of one access, at most
+ARRAYS = 32  # of a launch over several arrays, each with blocks of its own, at most: 129 arguments
 _IN_FLIGHT = 32  # bytes of every input that a thread has loaded before it uses the first
 
 
@@ -97,3 +99,18 @@ def widest_vector(places: Sequence[tuple[str, int, int]], columns: int = 0) -> i
     """
     widths = [((at | distance) & -(at | distance)) // ITEMSIZE[kind] for kind, at, distance in places]
     return max(1, min(VECTOR, *widths, *([columns & -columns] if columns else ())))
+
+
+def arguments_of(first: str, arrays: int, outputs: bool = False) -> tuple[str, ...]:
+    """The names of a kernel's arguments: `first`, then of each array its address, with `outputs` that of its output,
+    its elements, and the number of the first block that is not its own.
+    """
+    names = ("input", *["output"] * outputs, "size", "end")
+    return (first, *(f"{each}_{n}" for n in range(arrays) for each in names))
+
+
+def numbers_of(sizes: Sequence[int], blocks: Sequence[int], arrays: int) -> dict[str, int]:
+    """The arguments that are no addresses, for arrays of these sizes and with so many blocks."""
+    ends = list(accumulate(blocks))
+    numbers = {f"size_{n}": size for n, size in enumerate(sizes)}
+    return numbers | {f"end_{n}": ends[min(n, len(ends) - 1)] for n in range(arrays)}

@@ -30,7 +30,7 @@ def elementwise_kernel(
     device function, is the output's element; x of inputs that are not there repeat the last, r is a local array of the
     launch's numbers in the type of arithmetic. outputs: of elements that are tuples, the contract's names; those that
     are not wanted are not stored. arrays: with more than one, each an input with its output, the arguments are the only
-    number and those of `several.arguments_of`.
+    number and those of `config.arguments_of`.
     """
     if outputs:
         element = _wanted(types, element, outputs)

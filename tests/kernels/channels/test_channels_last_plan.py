@@ -17,7 +17,7 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.cuda.launch import resident_clusters
-from gradkern.kernels.channels import channels_last_plan
+from gradkern.kernels.channels import persistent_plan
 from gradkern.kernels.channels.channels_last_config import (
     ChannelsLastConfig,
     RowsPartition,
@@ -38,7 +38,7 @@ ALL = frozenset({"dX", "scale_sum", "bias_sum"})
 @pytest.fixture(autouse=True)
 def _clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        channels_last_plan, "resident_clusters", lambda device, cluster_size, threads: CLUSTERS[cluster_size]
+        persistent_plan, "resident_clusters", lambda device, cluster_size, threads: CLUSTERS[cluster_size]
     )
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
-from gradkern.kernels.channels import channels_last_plan, streaming_plan
+from gradkern.kernels.channels import persistent_plan, streaming_plan
 from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda import streaming
 from gradkern.policy import Policy
@@ -52,9 +52,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     for module in (batch_norm, streaming_plan):
         monkeypatch.setattr(module, "device_of", lambda call: DEVICE)
     monkeypatch.setattr(batch_norm, "choose", made)
-    monkeypatch.setattr(
-        channels_last_plan, "resident_clusters", lambda device, cluster_size, threads: 132 // cluster_size
-    )
+    monkeypatch.setattr(persistent_plan, "resident_clusters", lambda device, cluster_size, threads: 132 // cluster_size)
     monkeypatch.setattr(search_plan, "is_current", lambda device: True)
     monkeypatch.setattr(search_plan, "scratch", lambda device, stream, size: (0, 4096))
     return made

@@ -12,8 +12,13 @@ from gradkern.call import Refusal
 from gradkern.cuda.device import Device
 from gradkern.cuda.launch import LaunchPlan
 from gradkern.kernels.channels.channels_last_config import RowsPartition, persistent_time, streaming_time
-from gradkern.kernels.channels.channels_last_plan import channels_last_plan, fitting_partitions
-from gradkern.kernels.channels.persistent_plan import Named, persistent_plan, resident_configs
+from gradkern.kernels.channels.persistent_plan import (
+    Named,
+    channels_last_plan,
+    fitting_partitions,
+    persistent_plan,
+    resident_configs,
+)
 from gradkern.kernels.channels.times import ChannelsLastTimes, times
 from gradkern.ops.batch_norm.cuda.parts import NAMES
 from gradkern.ops.batch_norm.cuda.problem import Problem

@@ -7,8 +7,7 @@ from gradkern.cuda.launch import LaunchPlan
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.numbers_plan import NumbersPlan
 from gradkern.cuda.rows import EmptyPlan
-from gradkern.kernels.elementwise.plan import elementwise_plan
-from gradkern.kernels.elementwise.totals_plan import totals_plan
+from gradkern.kernels.elementwise.plan import elementwise_plan, totals_plan
 
 KERNELS = "gradkern.ops.finite.cuda.kernel:"
 

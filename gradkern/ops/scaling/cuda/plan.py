@@ -14,9 +14,16 @@ from gradkern.cuda.device_code.kernel_name import kernel_name, operator_words
 from gradkern.cuda.launch import Launch, LaunchPlan, kernel_of, named
 from gradkern.cuda.numbers_plan import NumbersPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.kernels.elementwise.config import ElementwiseConfig, ElementwiseTypes, configs, widest_vector
+from gradkern.kernels.elementwise.config import (
+    ARRAYS,
+    ElementwiseConfig,
+    ElementwiseTypes,
+    arguments_of,
+    configs,
+    numbers_of,
+    widest_vector,
+)
 from gradkern.kernels.elementwise.plan import elementwise_plan, floats_of
-from gradkern.kernels.elementwise.several import ARRAYS, arguments_of, numbers_of
 from gradkern.strides import is_dense, memory_order
 
 Places = tuple[int, int, int]

@@ -15,11 +15,9 @@ from gradkern.cublas.product import Product, gemms
 from gradkern.cuda.device import Device
 from gradkern.cuda.device_code.columns import round_up
 from gradkern.cuda.dry_run import DryRunDevice
-from gradkern.ops.conv.cuda.gemm.data_col2im import data_col2im
+from gradkern.ops.conv.cuda.gemm import products
 from gradkern.ops.conv.cuda.gemm.im2col import Im2colStep, launch
-from gradkern.ops.conv.cuda.gemm.outputs import output_im2col, output_pointwise
 from gradkern.ops.conv.cuda.gemm.program import ALIGNED, GemmProblem, GemmProgram
-from gradkern.ops.conv.cuda.gemm.weights import weight_im2col, weight_pointwise
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.search.candidate import Note
 
@@ -201,18 +199,18 @@ def _program(problem: Problem, device: Device, algorithm: GemmAlgorithm) -> Gemm
     matrices = GemmProblem(problem, device, algorithm.tf32)
     match problem.gradient, algorithm.kind:
         case "Y" | "dX", "pointwise":
-            made = output_pointwise(matrices)
+            made = products.output_pointwise(matrices)
         case "Y" | "dX", "columns":
-            made = output_im2col(matrices, algorithm.slice_bytes)
+            made = products.output_im2col(matrices, algorithm.slice_bytes)
         case "dX", "taps":
-            made = data_col2im(matrices, algorithm.slice_bytes, algorithm.by_image)
+            made = products.data_col2im(matrices, algorithm.slice_bytes, algorithm.by_image)
         case "dW", "pointwise":
-            made = weight_pointwise(matrices, algorithm.shares)
+            made = products.weight_pointwise(matrices, algorithm.shares)
         case "dW", "columns":
-            made = weight_im2col(matrices, algorithm.slice_bytes, algorithm.by_image)
+            made = products.weight_im2col(matrices, algorithm.slice_bytes, algorithm.by_image)
         case gradient, kind:
             raise Refusal(f"{gradient} has no {kind}")
-    products = (step for step in made.steps if isinstance(step, Product))
-    if len(made.steps) + sum(len(list(gemms(each))) - 1 for each in products) > MOST_STEPS:
+    of_cublas = (step for step in made.steps if isinstance(step, Product))
+    if len(made.steps) + sum(len(list(gemms(each))) - 1 for each in of_cublas) > MOST_STEPS:
         raise Refusal(f"it takes more than {MOST_STEPS} launches")
     return made

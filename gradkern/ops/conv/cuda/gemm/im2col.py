@@ -1,7 +1,7 @@
 """im2col and col2im, between a convolution's tensors and the matrices of its products: from geometry to launches.
 
 A step names its kernel and the operands that it reads and writes. Operands are numbers; a call provides their
-addresses. The kernels are in `im2col_kernel` and `col2im_kernel`, imported only to compile one of them.
+addresses. The kernels are in `im2col_kernel`, imported only to compile one of them.
 """
 
 from __future__ import annotations
