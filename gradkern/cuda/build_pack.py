@@ -9,8 +9,7 @@ from pathlib import Path
 from gradkern.cuda import cache, packs, workers
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.device import get_device
-from gradkern.cuda.dry_run import DryRunDevice
-from gradkern.cuda.gpus import GPUS, device_named
+from gradkern.cuda.dry_run import GPUS, DryRunDevice, device_named
 from gradkern.cuda.pack import About, Pack, build
 from gradkern.cuda.spec import KernelSpec, source_digest
 from gradkern.errors import ProviderError

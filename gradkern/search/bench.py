@@ -18,8 +18,8 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Kernel, Launch, kernel_of
 from gradkern.search.candidate import Candidate
 from gradkern.search.crosscheck import Difference, Outputs
+from gradkern.search.implementation import Task
 from gradkern.search.kernel_sizes import MEASURES, THREADS
-from gradkern.search.task import Task
 
 Array = np.ndarray[Any, Any]
 

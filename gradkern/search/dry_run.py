@@ -14,7 +14,7 @@ from gradkern.cuda.spec import KernelSpec
 from gradkern.errors import GradkernError
 from gradkern.search.bench import ask_for_kernels
 from gradkern.search.candidate import Candidate, Note
-from gradkern.search.task import Task
+from gradkern.search.implementation import Task
 
 
 class Untried:

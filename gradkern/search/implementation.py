@@ -1,4 +1,5 @@
-"""Implementations: the ways to compute a problem that a search compares. All have one protocol.
+"""The input of a search: a problem, and its implementations, the ways to compute it that are compared. All have one
+protocol.
 
 A module is an implementation of the problems that it takes, a call of an operator or a part of one, if it has
 
@@ -19,16 +20,20 @@ of a task; it is compared with the others' results and times, and chosen, or ref
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gradkern.call import Refusal
+import numpy as np
+
+from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.search.candidate import Candidate
 from gradkern.system.importing import load
 
 Config = Mapping[str, Any]
+Arrays = tuple[np.ndarray[Any, Any], ...]
+Reference = Callable[[Arrays, Arrays], Arrays]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +120,35 @@ def _nothing(problem: Any, device: Device, *_: Any) -> None:
 def candidates_of(module: Any, problem: Any, device: Device) -> Iterator[Any]:
     """Of all configs of a module, see Implementation."""
     return Implementation("", module, problem, device).candidates()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem.
+
+    kind       problems of one kind tend to have the same slow candidates: "ConvGrad dX float32 channels-last"
+    detail     distinguishes it from others of its kind, in messages
+    key        all that the result may depend on, besides the policy, the device and the versions of the sources
+    inputs, outputs   the arguments of candidates, in order
+    terms      the most products that are added in one element of an output
+    sources    the implementations; their candidates are tried in turns, in this order
+    reference  from the inputs as arrays, the float64 values of every output at given places; for each output an array
+               of places, a row of indices each, few of them different in the first two axes. Called if candidates
+               disagree
+    """
+
+    kind: str
+    detail: str
+    key: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    terms: int
+    sources: tuple[Implementation, ...]
+    reference: Reference | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.detail}".strip()
+
+    def source(self, name: str) -> Implementation:
+        return next(each for each in self.sources if each.name == name)

@@ -15,9 +15,8 @@ from gradkern.cuda.device import Device
 from gradkern.cuda.rows import device_of
 from gradkern.errors import GradkernError
 from gradkern.search.crosscheck import CHECKED
-from gradkern.search.implementation import Config, Implementation
+from gradkern.search.implementation import Config, Implementation, Task
 from gradkern.search.plan import PlanCandidate, WinnerPlan
-from gradkern.search.task import Task
 from gradkern.search.tuner import choose
 from gradkern.system.importing import load
 

@@ -15,9 +15,8 @@ from gradkern.search import history
 from gradkern.search.bench import Bench
 from gradkern.search.candidate import Candidate, Limits, ready
 from gradkern.search.crosscheck import CrossCheck
-from gradkern.search.implementation import Implementation
+from gradkern.search.implementation import Implementation, Task
 from gradkern.search.store import Measurement
-from gradkern.search.task import Task
 
 _SLOW, _DEAR, _HOPELESS = 5, 5e-4, 2
 """At this ratio of an origin's best time to the best of all, its other candidates come last; at so many seconds of a

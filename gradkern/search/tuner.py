@@ -21,9 +21,8 @@ from gradkern.search import history, store
 from gradkern.search.bench import Bench, CudaBench
 from gradkern.search.candidate import Candidate, Limits, ready
 from gradkern.search.dry_run import Untried, ask_for_candidates, specs_of
-from gradkern.search.implementation import Implementation
+from gradkern.search.implementation import Implementation, Task
 from gradkern.search.store import Measurement, SearchResult
-from gradkern.search.task import Task
 from gradkern.search.trials import Trials, joined_reasons
 from gradkern.system import cache_files
 from gradkern.system.notice import warn

@@ -29,7 +29,7 @@ from gradkern.cli.doctor import (
 )
 from gradkern.cuda import pack, packs
 from gradkern.cuda.compile import Compiled
-from gradkern.cuda.gpus import GPUS
+from gradkern.cuda.dry_run import GPUS
 from gradkern.cuda.spec import source_digest
 from gradkern.system import cache_files, driver
 from gradkern.system.driver import Driver, Gpu

@@ -18,8 +18,7 @@ from gradkern.cli.sizes import wanted_of
 from gradkern.contract.schema import Operator
 from gradkern.cuda import launch
 from gradkern.cuda.device import Device
-from gradkern.cuda.dry_run import dry_run
-from gradkern.cuda.gpus import GPUS, device_named
+from gradkern.cuda.dry_run import GPUS, device_named, dry_run
 from gradkern.cuda.spec import KernelSpec
 from gradkern.errors import ProviderError
 

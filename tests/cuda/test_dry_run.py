@@ -23,8 +23,7 @@ from gradkern.cuda import cache, packs
 from gradkern.cuda import device as devices
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.device import Device, described, get_device
-from gradkern.cuda.dry_run import DryRunDevice, dry_run
-from gradkern.cuda.gpus import GPUS, device_named
+from gradkern.cuda.dry_run import GPUS, DryRunDevice, device_named, dry_run
 from gradkern.cuda.spec import KernelSpec
 from gradkern.dispatch.run import dry_plan_for
 from gradkern.errors import GradkernError
@@ -32,9 +31,8 @@ from gradkern.ops.batch_norm.cuda import plan as batch_norm
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.search import store, tuner
 from gradkern.search.dry_run import specs_of
-from gradkern.search.implementation import Implementation
+from gradkern.search.implementation import Implementation, Task
 from gradkern.search.store import Measurement, SearchResult
-from gradkern.search.task import Task
 from gradkern.strides import end_to_end
 
 HOPPER = "H100, H200"

@@ -12,7 +12,7 @@ from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
 from gradkern.errors import ProviderError
 from gradkern.search.crosscheck import Difference
-from gradkern.search.task import Task
+from gradkern.search.implementation import Task
 
 TENSOR = Tensor(np.dtype("float32"), (4, 4), (16, 4), 16)
 DEVICE = Device(0, (9, 0), 132, 232448)

@@ -23,8 +23,7 @@ from gradkern.cli.sizes import wanted_of
 from gradkern.cuda import cache, launch, packs
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.device import Device, described
-from gradkern.cuda.dry_run import dry_run
-from gradkern.cuda.gpus import device_named
+from gradkern.cuda.dry_run import device_named, dry_run
 from gradkern.dispatch import planner
 from gradkern.search import operators, store, tuner
 from gradkern.system import cache_files, implementations

@@ -12,8 +12,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
 import fit
 
-from gradkern.cuda.dry_run import dry_run
-from gradkern.cuda.gpus import device_named
+from gradkern.cuda.dry_run import device_named, dry_run
 from gradkern.kernels.channels.times import times
 
 

@@ -12,8 +12,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.arrays.kind import dtype_of
 from gradkern.call import Tensor
-from gradkern.cuda.dry_run import dry_run
-from gradkern.cuda.gpus import device_named
+from gradkern.cuda.dry_run import device_named, dry_run
 from gradkern.dispatch.run import dry_plan_for
 
 pytestmark = pytest.mark.thorough

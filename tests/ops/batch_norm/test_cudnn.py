@@ -23,11 +23,10 @@ from helpers.tolerance import assert_close
 
 from gradkern.call import Refusal, Tensor
 from gradkern.cuda.device import Device
-from gradkern.cudnn import device, library, tensor
+from gradkern.cudnn import device, library
 from gradkern.cudnn.library import CudnnError
 from gradkern.ops.batch_norm.cuda import cudnn, cudnn_calls
-from gradkern.search.implementation import Implementation, candidates_of
-from gradkern.search.task import Task
+from gradkern.search.implementation import Implementation, Task, candidates_of
 from gradkern.search.tuner import candidate_names
 
 H200 = Device(0, (9, 0), 132, 232448)
@@ -187,7 +186,7 @@ def few_objects() -> None:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, few_objects: None) -> Iterator[FakeCudnn]:
     made = FakeCudnn()
-    for module in (device, library, tensor, cudnn_calls):
+    for module in (device, library, cudnn_calls):
         monkeypatch.setattr(module, "library", lambda: made)
     none_yet(monkeypatch, device.handle)
     monkeypatch.setattr(cudnn, "kernel_of", lambda device, builder, *constants, **bounds: constants)

@@ -20,7 +20,7 @@ from gradkern.cuda.device import Device
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.search import bench as benches
-from gradkern.search.task import Task
+from gradkern.search.implementation import Task
 
 GEOMETRIES = {  # images, channels, sizes, filters, kernel, group, strides, dilations, pads
     "plain": (2, 3, (6, 5), 4, (3, 3), 1, (1, 1), (1, 1), (0, 0, 0, 0)),

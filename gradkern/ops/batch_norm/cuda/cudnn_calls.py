@@ -7,22 +7,44 @@ graph API's norm backward is not used: it won none of 208 searches on an H100 an
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from gradkern.call import Refusal
 from gradkern.cuda.device import Device
-from gradkern.cudnn.api import BATCH_NORM_ALONE, BATCH_NORM_MODES
+from gradkern.cudnn.api import BATCH_NORM_ALONE, BATCH_NORM_MODES, DATA_TYPES
 from gradkern.cudnn.device import handle
 from gradkern.cudnn.library import check, library
-from gradkern.cudnn.tensor import TensorDescriptor
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.strides import c_strides
 
 _ALIGNED = 16
 _PLAIN_ALIGNED = 4  # with 16-bit data at an odd multiple of 2 bytes it faulted (9.19, H200)
 _EPSILON = 1e-5  # no effect with given statistics; it must not be negative
+
+
+class TensorDescriptor:
+    """The type, sizes and strides (in elements) of a tensor. Raises CudnnError with cuDNN's reason where it refuses."""
+
+    __slots__ = ("_destroy", "pointer")
+
+    def __init__(self, dtype: str, sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        lib = library()
+        self.pointer = 0
+        self._destroy: Callable[[int], int] = lib.cudnnDestroyTensorDescriptor  # also while Python shuts down
+        made = ctypes.c_void_p()
+        check(lib.cudnnCreateTensorDescriptor(ctypes.byref(made)), "creating a tensor's descriptor")
+        self.pointer = made.value or 0
+        numbers = ctypes.c_int * len(sizes)
+        status = lib.cudnnSetTensorNdDescriptor(
+            self.pointer, DATA_TYPES[dtype], len(sizes), numbers(*sizes), numbers(*strides)
+        )
+        check(status, "describing a tensor")
+
+    def __del__(self) -> None:
+        if self.pointer:
+            self._destroy(self.pointer)
 
 
 class Operands(NamedTuple):

@@ -20,10 +20,9 @@ from gradkern.ops.batch_norm.cuda import persistent
 from gradkern.ops.batch_norm.cuda.parts import NAMES
 from gradkern.ops.batch_norm.cuda.problem import Problem
 from gradkern.ops.batch_norm.cuda.reference import elements
-from gradkern.search.implementation import Implementation
+from gradkern.search.implementation import Implementation, Task
 from gradkern.search.plan import WinnerPlan
 from gradkern.search.store import SearchResult
-from gradkern.search.task import Task
 from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 

@@ -1,4 +1,4 @@
-"""Conv and ConvGrad by matrix products whose column matrix is never made: its rows are the tensor's own, see `padded`.
+"""Conv and ConvGrad by matrix products whose column matrix is never made: its rows are the tensor's own.
 
     Y[m, p] = B[m] + sum over c, k of  W[m, c, k] * X[row of (c, k), p + distance[k]]
     dX[(h, c), p] = sum over m, t of  W[m, c, taps[h, t]] * dY[row of (m, t), p + distance[t]]     for each part of dX
@@ -6,11 +6,22 @@
 
 A slice is a range of positions, over all images, and of groups. Its rows stay in the cache for the product, and
 scratch does not grow with the problem.
+
+Each channel is a row, with the zeros that the taps need between its lines. The grid's positions (image, q0, q1, q2) are
+counted in one number, with pitches that leave a gap behind each line and plane. A gap serves the taps that look beyond
+a line's end and those that look before the next one's begin. Then every tap sees a whole row at one distance, whatever
+the position: rows of a column matrix that is never made.
+
+Where the grid steps over the tensor, its elements are sorted by their residues modulo the steps: a channel has a row
+for each residue that some tap meets. And where an axis is short, so that its gaps would be much of what is computed, a
+channel has a row for each of that axis's taps instead, without gaps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product as combinations
+from math import prod
 from typing import Any
 
 import numba
@@ -21,19 +32,76 @@ from gradkern.call import Call, Refusal
 from gradkern.cpu import threads
 from gradkern.cpu.element_types import arithmetic, kernel_dtype
 from gradkern.ops.conv.cpu.exact import sum_products
-from gradkern.ops.conv.cpu.implicit_kernels import DOT_BLOCKS, PANELS_PER_TASK, dot, pack_panels, product
+from gradkern.ops.conv.cpu.implicit_kernels import DOT_BLOCKS, PANELS_PER_TASK, dot, fill, pack_panels, product
 from gradkern.ops.conv.cpu.microkernel import DOT_FILTERS, DOT_ROWS, PANEL, lanes, positions_of_block
-from gradkern.ops.conv.cpu.padded import Padded, fill
-from gradkern.ops.conv.geometry import Geometry, Table, Window
+from gradkern.ops.conv.geometry import Axes, Geometry, Table, Window
 from gradkern.strides import is_dense
 
 SLICE_BYTES = 4 << 20  # of a slice's rows
 BLOCKS_PER_TILE = 10  # of positions
 CHUNK = 320  # rows of the column matrix that are summed up before the sum is stored: a panel of them fits the L1 cache
+# To fill an element of a row takes as long as so many multiply-adds, and in lines of so many elements twice as long.
+_FILL, _SHORT_LINE = 40, 20
 
 _TRIPLE = types.UniTuple(types.int64, 3)
 _TABLE = types.Array(types.int64, 2, "C")
 _VECTOR = types.Array(types.int64, 1, "C")
+
+
+class Padded:
+    """The rows of a tensor of `sizes` seen through a window.
+
+    pitches    positions along each axis, gaps included
+    firsts     for each of a channel's rows, the element of each axis at position 0; from one position to the next the
+               element steps by window.steps
+    row_of_tap, distances   a tap sees this one of a channel's rows, so far behind a position
+    """
+
+    def __init__(self, window: Window, sizes: Axes, expanded: tuple[bool, ...]) -> None:
+        self.grid, self.steps = window.grid, window.steps
+        shape = [len(offsets) for offsets in window.offsets]
+        firsts, distances = np.zeros((3, prod(shape)), np.int64), np.zeros((3, prod(shape)), np.int64)
+        pitches: list[int] = []
+        for axis, (taps, tap) in enumerate(zip(window.offsets, np.indices(shape).reshape(3, -1), strict=True)):
+            size, grid, step = sizes[axis], window.grid[axis], window.steps[axis]
+            offsets = np.array(taps, np.int64)
+            if expanded[axis] or not len(offsets):
+                firsts[axis] = offsets[tap]
+                pitches.append(grid)
+                continue
+            shifts = offsets // step
+            low, high = int(shifts.min()), int(shifts.max())
+            firsts[axis] = (step * low + offsets % step)[tap]
+            distances[axis] = (shifts - low)[tap]
+            needed = min(-(-size // step), grid + high) - low, grid + high - low - max(-low, 0)
+            pitches.append(max(grid, *needed))
+        self.pitches: Axes = tuple(pitches)
+        self.firsts, rows = np.unique(firsts.T, axis=0, return_inverse=True)
+        self.firsts = np.ascontiguousarray(self.firsts)
+        self.row_of_tap = rows.reshape(-1)
+        self.distances: Table = (distances[0] * pitches[1] + distances[1]) * pitches[2] + distances[2]
+        self.halo = int(self.distances.max(initial=0))
+
+    @classmethod
+    def cheapest(cls, window: Window, sizes: Axes, results: int) -> Padded:
+        """The rows that cost least time, where each row of the column matrix serves so many results."""
+        free = [(False, True) if len(offsets) > 1 else (False,) for offsets in window.offsets]
+        choices = [cls(window, sizes, expanded) for expanded in combinations(*free)]
+        return min(choices, key=lambda padded: padded._cost(results))
+
+    def _cost(self, results: int) -> float:
+        filled = len(self.firsts) * _FILL * (1 + (_SHORT_LINE / max(self.pitches[2], 1)) ** 2)
+        return self.positions * (filled + len(self.distances) * results)
+
+    @property
+    def positions(self) -> int:
+        """Of one image, gaps included."""
+        return prod(self.pitches)
+
+    def offsets(self, channels: int, pitch: int) -> Table:
+        """Where the rows of the column matrix begin, (channel, tap), if a row's elements are `pitch`."""
+        rows = np.arange(channels)[:, None] * len(self.firsts) + self.row_of_tap
+        return (rows * pitch + self.distances).reshape(-1)
 
 
 class _Rows:

@@ -1,4 +1,4 @@
-"""The kernels of both products of the implicit GEMM, over rows as `padded` lays them out."""
+"""The kernels of both products of the implicit GEMM, and the one that fills their rows, see `implicit_gemm`."""
 
 from __future__ import annotations
 
@@ -163,3 +163,52 @@ def dot(
                         for j in range(min(DOT_ROWS, depth - r)):
                             total[group, m + i, r + j] += sums[i * DOT_ROWS + j]
         task = take(queue)
+
+
+@kernel
+def fill(
+    queue: Any,
+    source: Any,
+    first_channel: int,
+    start: int,
+    count: int,
+    pitches: Any,
+    steps: Any,
+    firsts: Any,
+    rows: Any,
+) -> None:
+    """rows[(channel, r), p] = source[image, first_channel + channel, steps*u + firsts[r]], 0 where there is none and
+    from p = count on; p counts (image, u) from `start`.
+    """
+    spacing = spacing_of(source)
+    step = steps[2] * spacing[4]
+    zero = real(source, 0)
+    row = take(queue)
+    while row >= 0:
+        channel, r = divmod(row, firsts.shape[0])
+        memory = contiguous(source[0, first_channel + channel, 0, 0])
+        f0, f1, f2 = firsts[r, 0], firsts[r, 1], firsts[r, 2]
+        target = contiguous(rows[row])
+        for p in range(rows.shape[1]):
+            store(target, p, zero)
+        low, high = max(-(f2 // steps[2]), 0), min(pitches[2], (source.shape[4] - 1 - f2) // steps[2] + 1)
+        image, u0, u1, u2 = position(start, pitches)
+        done = 0
+        while done < count and image < source.shape[0]:
+            i0, i1 = steps[0] * u0 + f0, steps[1] * u1 + f1
+            if 0 <= i0 < source.shape[2] and 0 <= i1 < source.shape[3]:
+                begin, end = max(low, u2), min(high, u2 + count - done)
+                base = image * spacing[0] + i0 * spacing[2] + i1 * spacing[3] + (steps[2] * begin + f2) * spacing[4]
+                at = done + begin - u2
+                if step == 1:
+                    for j in range(end - begin):
+                        store(target, at + j, load(memory, base + j))
+                elif step == 2:
+                    for j in range(end - begin):
+                        store(target, at + j, load(memory, base + 2 * j))
+                else:
+                    for j in range(end - begin):
+                        store(target, at + j, load(memory, base + j * step))
+            done += pitches[2] - u2
+            image, u0, u1, u2 = next_line(image, u0, u1, pitches)
+        row = take(queue)

@@ -20,10 +20,9 @@ from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.ops.conv.transposed import NAMES, convolution_of, is_transposed
-from gradkern.search.implementation import Implementation
+from gradkern.search.implementation import Implementation, Task
 from gradkern.search.plan import BoundCandidate, Choices, SearchPlan
 from gradkern.search.store import SearchResult
-from gradkern.search.task import Task
 from gradkern.search.tuner import candidate_names, choose, stored
 from gradkern.strides import layout, overlaps_itself
 
