@@ -1,7 +1,11 @@
-"""Compiles kernels in parallel, in processes without a GPU: see `worker`.
+"""Compiles kernels in parallel, in processes without a GPU.
 
 The processes are started as separate programs with this process's paths, so that none of the user's code is imported or
 run again. They are kept for some time for the next kernels, and end with this process, however it ends.
+
+A worker's standard input is a connection (multiprocessing.connection) to the process that started it. It first sends
+`HELLO`. Then it receives one pickled KernelSpec at a time, and replies with the kernel, or with the reason as text. It
+ends when the other process has ended, or after some time without messages.
 """
 
 from __future__ import annotations
@@ -11,29 +15,33 @@ import contextlib
 import json
 import os
 import pickle
+import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from itertools import groupby
-from multiprocessing.connection import Pipe
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.spec import KernelSpec
-from gradkern.cuda.worker import HELLO
 from gradkern.system import locks
 from gradkern.system.notice import warn
 
+HELLO = "gradkern worker 2"
 _START = 60.0  # seconds until a worker sends its first message
 _PATIENCE = 180.0  # seconds for one kernel: they take one or two
-_KEPT = 20.0  # seconds without work, at most, for getting more: a worker ends by itself after three times as many
+_KEPT = 20.0  # seconds without work, at most, for getting more: a worker ends by itself after _MOST_IDLE
+_MOST_IDLE = 60.0
 _MOST = 16  # workers: each takes 300 MB, and some more with every kernel
 _RENEWED = 100  # kernels of a worker, then a new one replaces it
-_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gradkern.cuda.worker import main; main()"
+_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gradkern.cuda.workers import main; main()"
 
 
 class WorkerError(Exception):
@@ -268,3 +276,34 @@ def _in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
+
+
+# --- a worker ---------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Serve until the other process ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process decides
+    other = Connection(os.dup(0))
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(other, requests), daemon=True).start()
+    other.send(HELLO)
+    while True:
+        try:
+            request = requests.get(timeout=_MOST_IDLE)
+        except queue.Empty:
+            return
+        answer: Compiled | str
+        try:
+            answer = replace(pickle.loads(request).compile(), ptx="")
+        except Exception as error:  # the other process then compiles it itself and gets the error
+            answer = f"{type(error).__name__}: {error}"
+        other.send(answer)
+
+
+def _listen(other: Connection, requests: queue.SimpleQueue[bytes]) -> None:
+    while True:
+        try:
+            requests.put(other.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(0)  # even during a compilation: nobody waits for it

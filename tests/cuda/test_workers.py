@@ -41,7 +41,7 @@ SPECS = [fill("float32"), fill("float16"), fill("bfloat16")]
 FAKE = """
 import os, sys, time
 sys.path[:0] = [{root!r}]
-from gradkern.cuda import worker
+from gradkern.cuda import workers
 from gradkern.cuda.compile import Compiled
 from gradkern.cuda.spec import KernelSpec
 def compiled(spec):
@@ -49,7 +49,7 @@ def compiled(spec):
     return Compiled(spec.name.encode(), 1, 0, spec.name)
 KernelSpec.compile = compiled
 {before}
-worker.main()
+workers.main()
 """
 
 
@@ -155,7 +155,7 @@ def test_a_worker_sees_no_gpu_and_is_used_again(monkeypatch: pytest.MonkeyPatch)
         ("os._exit(3)", "", r"has ended \(exit code 3\)"),
         ("raise RuntimeError('no such type')", "", "has failed: RuntimeError: no such type"),
         ("time.sleep(60)", "", "does not answer"),
-        ("pass", "worker.HELLO = 'another version'", "is another program"),
+        ("pass", "workers.HELLO = 'another version'", "is another program"),
         ("pass", "sys.exit(1)", r"has ended \(exit code 1\)"),
     ],
     ids=["killed", "ended", "failed", "hung", "another program", "never there"],

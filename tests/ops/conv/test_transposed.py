@@ -135,7 +135,7 @@ def test_the_kernel_that_adds_a_bias_spills_no_register(dtype: str, width: int) 
 
     from gradkern.call import Call, Tensor
     from gradkern.cuda.dry_run import DryRunDevice, dry_run
-    from gradkern.ops.conv.cuda.add_bias import Biased
+    from gradkern.ops.conv.cuda.plan import Biased
     from gradkern.policy import Policy
     from gradkern.strides import end_to_end
 

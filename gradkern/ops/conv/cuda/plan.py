@@ -14,17 +14,19 @@ from typing import Any
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
+from gradkern.cuda.device_code.kernel_name import kernel_name
+from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.rows import device_of
-from gradkern.ops.conv.cuda.add_bias import Biased
 from gradkern.ops.conv.cuda.problem import Problem
 from gradkern.ops.conv.cuda.reference import elements
 from gradkern.ops.conv.geometry import Geometry
 from gradkern.ops.conv.transposed import NAMES, convolution_of, is_transposed
+from gradkern.search.candidate import Candidate
 from gradkern.search.implementation import Implementation, Task
 from gradkern.search.plan import BoundCandidate, Choices, SearchPlan
 from gradkern.search.store import SearchResult
 from gradkern.search.tuner import candidate_names, choose, stored
-from gradkern.strides import layout, overlaps_itself
+from gradkern.strides import is_dense, layout, memory_order, overlaps_itself
 
 SELECTS_BY_NAME = True  # of Policy.kernel
 _READS = {"Y": ("X", "W", "B"), "dX": ("dY", "W"), "dW": ("dY", "X"), "dB": ("dY",)}
@@ -39,6 +41,9 @@ _MODULES = {  # by their names in the store
     "channels_last": "rearranged",
     "merged_groups": "rearranged",
 }
+
+_THREADS, _VECTORS = 256, 4  # of a block and of a thread that add a bias
+_ADD_ARGUMENTS = ("Y", "B", "size", "inner", "channels")
 
 
 def plan(call: Call) -> SearchPlan:
@@ -170,3 +175,48 @@ def _pins(pinned: str | None, wanted: list[str]) -> dict[str, str]:
     if not pins or unknown:
         raise Refusal(f"has no kernel {pinned!r}; with several gradients a pin is 'dX: NAME; dW: NAME'")
     return {name: kernel for name, kernel in pins.items() if name in wanted}
+
+
+class Biased:
+    """A candidate that writes a transposed convolution's Y, and the kernel that adds B to it. Its inputs are the
+    candidate's and B.
+
+    No candidate for dX of a convolution adds a bias. So Y of a 16-bit type with a bias is rounded twice, as in PyTorch.
+    """
+
+    def __init__(self, candidate: Candidate, call: Call, device: Device) -> None:
+        self._candidate = candidate
+        self.name, self.origin, self.notes = candidate.name, candidate.origin, candidate.notes
+        self.recipe: Mapping[str, Any] = candidate.recipe
+        Y = call.outputs["Y"]
+        if not is_dense(Y, memory_order(Y)) or not is_dense(call.inputs["B"]):
+            raise Refusal("Y and B: not contiguous in memory, where a bias is added")
+        dtype, item = Y.dtype.name, Y.dtype.itemsize
+        width, inner = max(1, min(Y.alignment, 16) // item), max(1, Y.strides[1] // item)
+        arguments = {"size": Y.size, "inner": inner, "channels": Y.shape[1]}
+        kernel = kernel_of(
+            device,
+            "gradkern.ops.conv.cuda.add_bias_kernel:build",
+            dtype,
+            width,
+            _VECTORS,
+            inner % width == 0,
+            Y.size + width * _VECTORS * _THREADS >= 1 << 31,
+            device.capability >= (8, 0),
+            name=kernel_name("conv_add_bias", dtype, f"{_THREADS}x{_VECTORS}x{width}"),
+            arguments=len(_ADD_ARGUMENTS),
+            threads=_THREADS,
+        )
+        grid = -(-Y.size // (width * _VECTORS * _THREADS))
+        self._launch = Launch(kernel, grid, _THREADS, *named(_ADD_ARGUMENTS, arguments, ("Y", "B")))
+
+    @property
+    def workspace(self) -> int:
+        return self._candidate.workspace
+
+    def prepare(self) -> None:
+        self._candidate.prepare()
+
+    def __call__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], workspace: int, stream: int) -> None:
+        self._candidate(inputs[:-1], outputs, workspace, stream)
+        self._launch((outputs[0], inputs[-1]), stream)
