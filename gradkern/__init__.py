@@ -34,57 +34,19 @@ UnknownOperatorError the registry has no operator of this name
 Importing it does no work: NumPy, the registry and the kernels are loaded by the first call that needs them.
 """
 
-# __init__.pyi, made by tools/stubs.py, has the types; names of _LATER are in __all__, too.
+# __init__.pyi, made by tools/stubs.py, has the types, and __all__ as a list of names.
 # pyright: reportUnsupportedDunderAll=false
 
 from __future__ import annotations
 
 from typing import Any
 
-from gradkern.errors import (
-    ArgumentError,
-    AttributeValueError,
-    DataError,
-    DeviceError,
-    DTypeError,
-    GradkernError,
-    GraphError,
-    OutputError,
-    PolicyError,
-    ProviderError,
-    RegistryError,
-    ShapeError,
-    UnknownOperatorError,
-)
-from gradkern.policy import Policy, policy
+from gradkern import errors as _errors
+from gradkern.errors import *  # noqa: F403
+from gradkern.policy import Policy as Policy
+from gradkern.policy import policy as policy
 from gradkern.system import importing as _importing  # now: else nothing guards the first use's import against a fork
 from gradkern.version import __version__ as __version__
-
-__all__ = [
-    "ArgumentError",
-    "AttributeValueError",
-    "DTypeError",
-    "DataError",
-    "DeviceError",
-    "GradkernError",
-    "GraphError",
-    "Operator",
-    "OutputError",
-    "Policy",
-    "PolicyError",
-    "Prepared",
-    "ProviderError",
-    "RegistryError",
-    "ShapeError",
-    "UnknownOperatorError",
-    "operators",
-    "plan_cache",
-    "policy",
-    "prepare",
-    "recorded",
-    "run",
-    "tune",
-]
 
 _LATER = {
     "Operator": "contract.schema",
@@ -97,7 +59,7 @@ _LATER = {
     "tune": "dispatch.tuning",
 }
 """Public names that need NumPy or the registry, and their modules."""
-
+__all__ = sorted([*_errors.__all__, *_LATER, "Policy", "policy"])
 
 _MODULES = ("jax", "onnx", "results", "torch")
 """Public modules that are imported when they are first used."""

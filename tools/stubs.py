@@ -13,7 +13,6 @@ a str, too. Behind them, overloads that nothing fits make the errors short and s
 from __future__ import annotations
 
 import argparse
-import ast
 import subprocess
 import sys
 import textwrap
@@ -27,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import gradkern
+from gradkern import errors
 from gradkern.contract import registry
 from gradkern.contract.reading import read
 from gradkern.contract.schema import Attribute, Entry, Input, Operator, Output
@@ -242,17 +242,12 @@ def _overloads_for_errors(function: str, returned: str) -> Iterator[str]:
 
 
 def _public_imports() -> Iterator[str]:
-    """What gradkern/__init__.py imports from the package, at once or on first use, but for what is typed here and for
-    names of its own.
-    """
-    typed = {"run", "prepare", "operators"}
-    for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gradkern"):
-            node.names = [each for each in node.names if each.asname != f"_{each.name}"]
-            if node.names:
-                yield ast.unparse(node)
+    """Of the public names, but for what is typed here, and of the version."""
+    yield f"from gradkern.errors import {', '.join(errors.__all__)}"
+    yield "from gradkern.policy import Policy, policy"
+    yield "from gradkern.version import __version__ as __version__"
     for name, module in vars(gradkern)["_LATER"].items():
-        if name not in typed:
+        if name not in ("run", "prepare", "operators"):
             yield f"from gradkern.{module} import {name}"
 
 

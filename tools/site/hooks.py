@@ -148,7 +148,8 @@ def _cell(text: str) -> str:
 def reference(package: str) -> Iterator[str]:
     """The public names of a package as their docstrings describe them: functions, classes, errors."""
     yield from (f"# {package}", "")
-    tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+    files = sorted((ROOT / package.replace(".", "/")).glob("__init__.py*"))  # where there is a stub, it has the names
+    tree = ast.parse("".join(each.read_text(encoding="utf-8") for each in files))
     imports = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
     where = {(name.asname or name.name): f"{each.module}.{name.name}" for each in imports for name in each.names}
     listed = {ast.unparse(each.targets[0]): each.value for each in tree.body if isinstance(each, ast.Assign)}
