@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from gradkern.torch.compile_backend.dynamo_graph.add_norm import BACKWARDS
-from gradkern.torch.compile_backend.inductor_graphs import bias_gradients
+from gradkern.torch.compile_backend.inductor_graphs import joint_graph
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 
@@ -36,7 +36,7 @@ class Backend:
 
         def partition(joint: Any, *more: Any, **named: Any) -> Any:
             before = sums(joint.graph)
-            bias_gradients.take(joint.graph)
+            joint_graph.take_bias_gradients(joint.graph)
             joint.graph.lint()
             joint.recompile()
             self.taken += before - sums(joint.graph)

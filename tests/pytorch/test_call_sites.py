@@ -25,7 +25,7 @@ from gradkern import plan_cache
 from gradkern.cuda.recording import Recording
 from gradkern.dispatch import run
 from gradkern.torch import direct
-from gradkern.torch.compile_backend import generated_code
+from gradkern.torch.compile_backend import call_sites
 from gradkern.torch.compile_backend.call_sites import CallSite
 from gradkern.torch.compile_backend.dynamo_graph import rewriting
 from gradkern.torch.compile_backend.inductor_graphs import passes
@@ -341,12 +341,12 @@ def test_versions_of_pytorch_that_were_not_tried_keep_the_operators(monkeypatch:
 
     known: dict[str, Any] = {}
     monkeypatch.setattr(codegen, "CUSTOM_EXTERN_KERNEL_CODEGEN", known)
-    monkeypatch.setattr(generated_code, "tensor_guards", lambda: None)
-    generated_code.write_call_sites.__wrapped__()
+    monkeypatch.setattr(call_sites, "tensor_guards", lambda: None)
+    call_sites.write_call_sites.__wrapped__()
     assert not known
     monkeypatch.undo()
     monkeypatch.setattr(codegen, "CUSTOM_EXTERN_KERNEL_CODEGEN", known)
-    generated_code.write_call_sites.__wrapped__()
+    call_sites.write_call_sites.__wrapped__()
     assert "torch.ops.gradkern.batch_norm_act_.default" in known
 
 

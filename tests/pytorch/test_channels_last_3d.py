@@ -20,7 +20,7 @@ from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph import fusion
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
-from gradkern.torch.compile_backend.inductor_graphs import layouts
+from gradkern.torch.compile_backend.inductor_graphs import each_graph
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 NAME = "channels_last_3d"
@@ -92,7 +92,7 @@ class Traced:
         rewrite(graph_module, gates_of(self._gates))
 
         def kept(traced: Any, _: Any) -> Any:
-            layouts.agree(traced.graph)
+            each_graph.agree_on_strides(traced.graph)
             traced.recompile()
             self.graphs.append(traced)
             return make_boxed_func(traced.forward)

@@ -15,7 +15,7 @@ from torch._inductor.decomposition import select_decomp_table
 from gradkern.torch.compile_backend.dynamo_graph import fusion
 from gradkern.torch.compile_backend.dynamo_graph.depthwise_conv import CONV_WEIGHT_GRADIENT
 from gradkern.torch.compile_backend.gates import gates_of
-from gradkern.torch.compile_backend.inductor_graphs import few_channels
+from gradkern.torch.compile_backend.inductor_graphs import each_graph
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 
@@ -33,7 +33,7 @@ class Backend:
 
     def __call__(self, graph_module: Any, inputs: Any) -> Any:
         def kept(traced: Any, _: Any) -> Any:
-            few_channels.take(traced.graph, self._gates)
+            each_graph.take_few_channels(traced.graph, self._gates)
             traced.graph.lint()
             traced.recompile()
             self.taken += len(traced.graph.find_nodes(op="call_function", target=CONV_WEIGHT_GRADIENT))

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import gradkern.torch  # noqa: F401  registers the backend
 from gradkern.torch.compile_backend.gates import gates_of
-from gradkern.torch.compile_backend.inductor_graphs import tables
+from gradkern.torch.compile_backend.inductor_graphs import each_graph
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 LENGTH, HALF, HEADS = 4, 4, 8
@@ -34,7 +34,7 @@ def stored(function: Callable[..., Any], *inputs: torch.Tensor, gates: Any = Tru
     from torch._inductor.decomposition import select_decomp_table
 
     graph = make_fx(function, select_decomp_table(), "fake")(*inputs).graph
-    tables.keep(graph, gates_of(gates))
+    each_graph.keep_tables(graph, gates_of(gates))
     marked = [node for node in graph.nodes if node.meta.get("inductor_realize_to_strides")]
     return sorted(str(node.target).split(".")[1] for node in marked)
 

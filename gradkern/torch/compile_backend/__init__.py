@@ -19,17 +19,16 @@ Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
 The norms, GELU and convolutions become operators (defined there, by operators.py) that are differentiable and call
 gradkern both ways, so that no pattern need be found in a backward pass.
 
-Stages 2 and 3, inductor_graphs: around those operators, sums of two gradients (stage 2, batch_norms.py), the sums of a
-norm's gradient that are gradients of biases (stage 2, bias_gradients.py) and copies of running statistics (stage 3,
-batch_norms.py) become part of them, and what Inductor computes for a batch norm's gradient has the strides of
-its input (stage 3, layouts.py). gradkern computes the gradient of the filters of a network's first convolution, with
-its few channels, where 16 bits make PyTorch's slow (stage 3, few_channels.py). Beside them, small tables of costly
-functions, such as the cosines of rotary embeddings, are computed once; Inductor would compute them for every element
-that reads them (stage 3, tables.py). Parameters that an operator's backward pass reads and eager's does not are copied
-in the forward pass (stage 2, held_parameters.py).
+Stages 2 and 3, inductor_graphs: around those operators, sums of two gradients (stage 2, joint_graph.py), the sums of a
+norm's gradient that are gradients of biases (stage 2) and copies of running statistics (stage 3, each_graph.py) become
+part of them, and what Inductor computes for a batch norm's gradient has the strides of its input (stage 3). gradkern
+computes the gradient of the filters of a network's first convolution, with its few channels, where 16 bits make
+PyTorch's slow (stage 3). Beside them, small tables of costly functions, such as the cosines of rotary embeddings, are
+computed once (stage 3); Inductor would compute them for every element that reads them. Parameters that an operator's
+backward pass reads and eager's does not are copied in the forward pass (stage 2).
 
-Inductor's code calls the operators without PyTorch's dispatcher (generated_code.py, call_sites.py). All else is
-Inductor's, and so is what gates.py holds to be too small.
+Inductor's code calls the operators without PyTorch's dispatcher (call_sites.py). All else is Inductor's, and so is what
+gates.py holds to be too small.
 
 mode and options are torch.compile's: mode="reduce-overhead" captures CUDA graphs. One option is added, "gradkern": True
 for every fusion whatever its size, the least number of bytes for one, or by the names in gates.py such a number, True

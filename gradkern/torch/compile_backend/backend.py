@@ -18,11 +18,11 @@ def gradkern(
     from torch._inductor.compile_fx import compile_fx  # pyright: ignore[reportMissingImports]
 
     from gradkern.torch.compile_backend import findings, zero_gradients
+    from gradkern.torch.compile_backend.call_sites import write_call_sites
     from gradkern.torch.compile_backend.choice import Choice, copied, has_open_sizes
     from gradkern.torch.compile_backend.dynamo_graph.cross_entropy import logits_among_results
     from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
     from gradkern.torch.compile_backend.gates import gates_of
-    from gradkern.torch.compile_backend.generated_code import write_call_sites
     from gradkern.torch.compile_backend.inductor_graphs.passes import config_with_passes
 
     write_call_sites()

@@ -3,7 +3,7 @@
 Under autocast the two are of two types, a residual stream of float32 and a branch of 16 bits, and the norm is of
 float32. Where nothing but products of 16 bits reads it, the operator gives it in their type. The sum is a
 result, too, and its gradient comes to the same backward pass. That adds it to the norm's, and gives the first term's
-gradient in its own type: no other pass adds or casts. Where inductor_graphs.bias_gradients wants it, that pass sums the
+gradient in its own type: no other pass adds or casts. Where inductor_graphs.joint_graph wants it, that pass sums the
 result over its rows, too.
 """
 

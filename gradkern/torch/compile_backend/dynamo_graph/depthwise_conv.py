@@ -5,7 +5,7 @@ Of a convolution in groups along one axis PyTorch's cuDNN computes a group at a 
 wav2vec 2.0, of 16 groups and 128 taps, took 35 of a step's 49 ms on an H100. Of groups along two axes it transposes and
 pads those that are no power of two: RegNetY-3.2GF's of 24 channels took 20 of a step's 40 ms on an H200.
 
-conv_weight_gradient is for convolutions of few channels: inductor_graphs.few_channels.
+conv_weight_gradient is for convolutions of few channels: inductor_graphs.each_graph.
 """
 
 from __future__ import annotations

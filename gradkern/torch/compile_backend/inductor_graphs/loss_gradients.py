@@ -13,6 +13,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph.cross_entropy import BACKWARD, BACKWARD_ADDED
+from gradkern.torch.compile_backend.dynamo_graph.graph import only_user
 
 _aten = torch.ops.aten
 _VIEWS = _aten.view.default, _aten._unsafe_view.default
@@ -22,7 +23,7 @@ _SAME = *_VIEWS, _aten.alias.default, torch.ops.prims.convert_element_type.defau
 def take(graph: fx.Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=BACKWARD):
         last = node
-        while (user := _only_user(last)) is not None and user.target in _VIEWS:
+        while (user := only_user(last)) is not None and user.target in _VIEWS:
             last = user
         other = None if user is None else _added(user, last)
         taken = [user] if user is not None and other is not None else []
@@ -40,10 +41,6 @@ def take(graph: fx.Graph) -> None:
         taken[-1].replace_all_uses_with(last)
         for each in reversed(taken):
             graph.erase_node(each)
-
-
-def _only_user(node: fx.Node) -> fx.Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def _added(addition: fx.Node, one: fx.Node) -> Any:
@@ -68,7 +65,7 @@ def _uncapped(gradient: fx.Node, logits: Any) -> tuple[float, list[fx.Node]]:
     wanted = [(_aten.mul.Tensor, cap), (_aten.mul.Tensor, tanh), (_aten.div.Tensor, cap)]
     calls, last = list[fx.Node](), gradient
     while wanted:
-        user = _only_user(last)
+        user = only_user(last)
         if user is None:
             return 0.0, []
         if user.target not in _SAME:

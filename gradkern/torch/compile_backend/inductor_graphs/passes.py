@@ -20,32 +20,24 @@ from torch._inductor.custom_graph_pass import CustomGraphPass  # pyright: ignore
 from gradkern.torch.compile_backend import operators
 from gradkern.torch.compile_backend.dynamo_graph import windows
 from gradkern.torch.compile_backend.gates import Gates
-from gradkern.torch.compile_backend.inductor_graphs import (
-    batch_norms,
-    bias_gradients,
-    few_channels,
-    held_parameters,
-    layouts,
-    loss_gradients,
-    tables,
-)
+from gradkern.torch.compile_backend.inductor_graphs import each_graph, joint_graph, loss_gradients
 from gradkern.version import __version__
 
 
 def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
     windows.leave_forward_passes(graph)
-    batch_norms.fold(graph)
-    bias_gradients.take(graph)
+    joint_graph.fold_sums(graph)
+    joint_graph.take_bias_gradients(graph)
     loss_gradients.take(graph)
-    held_parameters.hold(graph)
+    joint_graph.hold_parameters(graph)
 
 
 def _as_kernels_want_it(graph: fx.Graph, gates: Gates) -> None:
-    layouts.agree(graph)
-    few_channels.take(graph, gates)
-    batch_norms.write_in_place(graph)
+    each_graph.agree_on_strides(graph)
+    each_graph.take_few_channels(graph, gates)
+    each_graph.write_in_place(graph)
     operators.leave_gradients(graph)
-    tables.keep(graph, gates)
+    each_graph.keep_tables(graph, gates)
 
 
 _PASSES: dict[str, Callable[[fx.Graph, Gates], None]] = {
