@@ -17,7 +17,7 @@ from gradkern.cuda import launches_plan
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.ops.local_response_norm.cuda.plan import plan as local_response_norm
-from gradkern.ops.pooling.cuda.directml import plan as pooling
+from gradkern.ops.pooling.cuda.plan import plan as pooling
 from gradkern.policy import Policy
 from gradkern.strides import c_strides
 

@@ -10,7 +10,7 @@ from helpers.reference import reference
 from helpers.simulate_launch import simulate
 from helpers.tolerance import assert_close
 
-from gradkern.ops.pooling.cuda.average import plan
+from gradkern.ops.pooling.cuda.plan import plan
 
 POOLS: list[tuple[Any, Any, Any, Any, Any, int, int | None]] = [
     # shape, kernel, strides, pads, dilations, count_include_pad, divisor

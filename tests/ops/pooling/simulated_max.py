@@ -12,7 +12,7 @@ from helpers.tolerance import assert_close
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
-from gradkern.ops.pooling.cuda.max import plan
+from gradkern.ops.pooling.cuda.plan import plan
 from gradkern.policy import Policy
 from gradkern.strides import c_strides
 

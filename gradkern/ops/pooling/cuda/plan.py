@@ -1,4 +1,4 @@
-"""Max pooling and its gradient on a GPU."""
+"""Max pooling and the gradients of pools on a GPU."""
 
 from __future__ import annotations
 
@@ -8,19 +8,59 @@ from math import prod
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device_code.columns import reciprocal
 from gradkern.cuda.launch import LaunchPlan
+from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.kernels.separable.axis_map import Windows, reach
-from gradkern.kernels.separable.config import axis_numbers, axis_values
+from gradkern.kernels.separable.axis_map import Windows, reach, simplified
+from gradkern.kernels.separable.config import axis_numbers, axis_values, identity
 from gradkern.kernels.separable.layout import Layout
-from gradkern.kernels.separable.plan import launched
+from gradkern.kernels.separable.plan import launched, separable_plan
 from gradkern.ops.pooling.cuda.config import MOST_REACH, MOST_WINDOWS, ForwardConfig, MaxPoolConfig, PatchConfig
-from gradkern.ops.pooling.windows import PoolWindows
+from gradkern.ops.pooling.windows import PoolWindows, average, axis_maps, maximum
 
-PATCHES = "gradkern.ops.pooling.cuda.patch_kernel:build"
+_PATCHES = "gradkern.ops.pooling.cuda.patch_kernel:build"
 
 
-def plan(call: Call) -> LaunchPlan | EmptyPlan:
-    """The plan of MaxPool or of MaxPoolGrad."""
+def plan(call: Call) -> LaunchPlan | LaunchesPlan | EmptyPlan:
+    """The plan of max pooling or of a gradient."""
+    if call.operator.startswith("MaxPool"):
+        return _maximum(call)
+    return _in_two(call) if "Input" in call.inputs else _average(average(call))
+
+
+def _in_two(call: Call) -> LaunchPlan | LaunchesPlan | EmptyPlan:
+    """DirectML's gradient of max pooling: two launches, the indices in scratch memory."""
+    first, second = maximum(call)
+    gradient = _maximum(second)
+    if isinstance(gradient, EmptyPlan):
+        return gradient
+    forward = _maximum(first)
+    assert isinstance(forward, LaunchPlan)  # where there is a gradient to spread there are windows
+    launches, X, dY, dX, indices = (forward.launch, gradient.launch), 0, 1, 2, 3
+    places = (X, indices), (dY, indices, dX)
+    return LaunchesPlan(gradient.kernel, second.inputs["Indices"].nbytes, launches, places, (0,), device_of(call))
+
+
+def _average(call: Call) -> LaunchPlan | EmptyPlan:
+    maps = simplified(axis_maps(call))
+    along = [each for each in [*(identity(maps[0]) for _ in range(3 - len(maps))), *maps] if isinstance(each, Windows)]
+    dY, dX = call.inputs["dY"], call.outputs["dX"]
+    is_large = max(prod(dX.shape[2:]), prod(dY.shape[2:]), *map(reach, along or maps)) >= 1 << 31
+    reaching = all(each.begin <= (each.kernel - 1) * each.dilation for each in along)
+    if len(along) < 3 or not reaching or is_large or 0 in (dX.size, dY.size):
+        return separable_plan(call, maps)
+    layout = Layout.of(dX, {"dY": dY, "dX": dX}, ("dX",))
+    if layout.last:
+        layout = Layout.of(dX, {"dY": dY, "dX": dX}, ("dY", "dX"))
+    config = _patched(layout, along, (dY,), device_of(call).capability >= (8, 0), average=True)
+    if config is None:
+        return separable_plan(call, maps)
+    numbers, grid = layout.numbers(dX.shape, config.threads, config.patch)
+    numbers |= {"channels": dX.shape[1] if layout.last else 1}
+    numbers |= axis_values([axis_numbers(each, config.compute) for each in along])
+    return launched(call, _PATCHES, config, numbers, grid)
+
+
+def _maximum(call: Call) -> LaunchPlan | EmptyPlan:
     device, tensors = device_of(call), {**call.inputs, **call.outputs}
     gradient = call.operator == "MaxPoolGrad"
     if all(each.size == 0 for each in call.outputs.values()):
@@ -55,8 +95,8 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     )
     if gradient:
         read = tuple(call.inputs.values())
-        small = patched(layout, along, read, config.native_bfloat16, local=local, in_tensor=in_tensor)
-        of_small = PATCHES
+        small = _patched(layout, along, read, config.native_bfloat16, local=local, in_tensor=in_tensor)
+        of_small = _PATCHES
     else:
         small, of_small = _forward(config, along, tensors), "gradkern.ops.pooling.cuda.forward_kernel:build"
     any_windows = config, "gradkern.ops.pooling.cuda.max_kernel:build"
@@ -67,7 +107,7 @@ def plan(call: Call) -> LaunchPlan | EmptyPlan:
     return launched(call, builder, config, numbers, grid)
 
 
-def patched(
+def _patched(
     layout: Layout,
     along: Sequence[Windows],
     read: Sequence[Tensor],

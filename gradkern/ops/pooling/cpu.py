@@ -1,4 +1,4 @@
-"""Max pooling and its gradient on the CPU."""
+"""Max pooling and the gradients of pools on the CPU."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import numba
 import numpy as np
 from numba import types
 
-from gradkern.call import Call
+from gradkern.call import Call, Plan
 from gradkern.cpu import threads
 from gradkern.cpu.compile import INLINE, kernel
 from gradkern.cpu.element_types import arithmetic, array_type, load, store, zeros
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
-from gradkern.cpu.separable import spatial_order
+from gradkern.cpu.separable import separable_plan, spatial_order
 from gradkern.cpu.threads import QUEUE, take
 from gradkern.errors import DataError
-from gradkern.ops.pooling.windows import PoolWindows
+from gradkern.kernels.separable.axis_map import transposed
+from gradkern.ops.pooling.windows import PoolWindows, average, axis_maps, maximum
+from gradkern.strides import channels_last
 
 _NUMBERS = array_type(np.dtype(np.int64))
 _CHANNELS = 16  # of one task, where they are last in memory
@@ -198,8 +200,36 @@ def _forward(
         task = take(queue)
 
 
-def plan(call: Call) -> FlatPlan:
-    """The plan of MaxPool or of MaxPoolGrad."""
+def plan(call: Call) -> Plan:
+    """The plan of max pooling or of a gradient."""
+    if call.operator.startswith("MaxPool"):
+        return _maximum(call)
+    if "Input" in call.inputs:
+        return _InputPlan(call)
+    call = average(call)
+    compute = arithmetic(call.inputs["dY"].dtype).type
+    return separable_plan(call, [transposed(each, compute) for each in axis_maps(call)])
+
+
+class _InputPlan:
+    """DirectML's gradient of a max pool: two passes, with the indices of the first."""
+
+    def __init__(self, call: Call) -> None:
+        forward, gradient = maximum(call)
+        self._forward, self._gradient = _maximum(forward), _maximum(gradient)
+        self._indices, self._last = gradient.inputs["Indices"], channels_last(call.inputs["Input"])
+        self.kernel = self._gradient.kernel
+        self.scratch = self._indices.nbytes + max(self._forward.scratch, self._gradient.scratch)
+
+    def __call__(self, inputs: tuple[np.ndarray, ...], outputs: tuple[np.ndarray, ...], stream: Any = None) -> None:
+        shape, dtype = self._indices.shape, self._indices.dtype
+        indices = np.empty((shape[0], *shape[2:], shape[1]) if self._last else shape, dtype)
+        indices = np.moveaxis(indices, -1, 1) if self._last else indices
+        self._forward(inputs[:1], (indices,), stream)
+        self._gradient((inputs[1], indices), outputs, stream)
+
+
+def _maximum(call: Call) -> FlatPlan:
     gradient = call.operator == "MaxPoolGrad"
     x = call.outputs["dX"] if gradient else call.inputs["X"]
     tensors = {**call.inputs, **call.outputs}
