@@ -6,7 +6,7 @@ import numpy as np
 
 from gradkern.cuda.device_code.columns import bits_of
 from gradkern.ops.layer_norm import NAMES
-from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.kernel import build
 from gradkern.ops.layer_norm.cuda.plan import NORM_NAMES
 from gradkern.ops.layer_norm.cuda.row_config import ARGUMENTS

@@ -11,7 +11,7 @@ from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFI
 from helpers.simulate_norm_forward import simulate
 
 from gradkern.ops.layer_norm import NAMES
-from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.config import NormForwardConfig
 
 b, h, f, d = "bfloat16", "float16", "float32", "float64"
 both = pytest.mark.parametrize("operator", [LAYER, SIMPLIFIED])

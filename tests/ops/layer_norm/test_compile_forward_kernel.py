@@ -13,7 +13,7 @@ from helpers.norm_forward import LAYER, OUTPUTS, SIMPLIFIED, SKIP, SKIP_SIMPLIFI
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.ops.layer_norm import NAMES
-from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose
 from gradkern.ops.layer_norm.cuda.row_config import ARGUMENTS
 

@@ -13,7 +13,7 @@ from gradkern.call import Tensor
 from gradkern.cuda.device_code.columns import ITEMSIZE
 from gradkern.cuda.dry_run import DryRunDevice, UnloadedKernel, dry_run
 from gradkern.dispatch.run import dry_plan_for
-from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.tiling import choose, choose_non_persistent
 
 OUTPUTS = frozenset({"Y", "mean", "inv_std"})

@@ -46,8 +46,7 @@ from gradkern.cuda.device_code.barriers import wait_for_block
 from gradkern.cuda.device_code.column_sums import column_sums
 from gradkern.cuda.device_code.function import device_function
 from gradkern.ops.layer_norm.cuda.column_blocks import column_blocks
-from gradkern.ops.layer_norm.cuda.config import LayerNormConfig
-from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.config import LayerNormConfig, NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.row_passes import norm_passes
 from gradkern.ops.layer_norm.cuda.parameters import shared_parameters
 from gradkern.ops.layer_norm.cuda.row_passes import divide_by_scale, gradient_passes

@@ -10,7 +10,7 @@ from numba.cuda import float32, float64, int32, int64
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import inverse_root
-from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
 from gradkern.ops.layer_norm.cuda.parameters import parameter_words, register_parameter, shared_parameters
 from gradkern.ops.layer_norm.cuda.row_sums import RowPasses

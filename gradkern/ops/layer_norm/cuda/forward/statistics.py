@@ -17,7 +17,7 @@ from numba.cuda import float32, float64, int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
-from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.config import NormForwardConfig
 
 
 def row_statistics(config: NormForwardConfig) -> tuple[Callable[..., Any], ...]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gradkern.cuda.device_code.columns import round_up
-from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.forward.times import (
     CUT,
     blocks_of,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from gradkern.ops.layer_norm.cuda.forward.config import NormForwardConfig
+from gradkern.ops.layer_norm.cuda.config import NormForwardConfig
 from gradkern.ops.layer_norm.cuda.row_tiling import clusters, placed, uncoalesced
 
 # logarithm of the relative cost of several blocks per row, for persistent blocks
