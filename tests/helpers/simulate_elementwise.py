@@ -20,10 +20,8 @@ from gradkern.cuda import launches_plan
 from gradkern.cuda.device import Device
 from gradkern.kernels.elementwise import plan as elementwise
 from gradkern.kernels.rows import plan as rows
-from gradkern.ops.gather.cuda import slice as slices
-from gradkern.ops.gather.cuda import unpad
-from gradkern.ops.scaling.cuda import division
-from gradkern.ops.scaling.cuda import plan as several
+from gradkern.ops.gather.cuda import plan as gathers
+from gradkern.ops.scaling.cuda import plan as scaling
 from gradkern.policy import Policy
 from helpers.guarded import Guarded
 from helpers.held import Held, hold
@@ -57,19 +55,18 @@ def simulate(
     module = import_module(f"gradkern.ops.{contract.family}.{contract.providers['cuda'][0]}")
     device, small = Device(0, (9, 0), 132, 232448), elementwise.configs
     with ExitStack() as stack:
-        for block in (elementwise, rows, unpad, slices, division, several):
+        for block in (elementwise, rows, gathers, scaling):
             for name, stand_in in (("kernel_of", kernel_of), ("Launch", Launch), ("device_of", lambda _: device)):
                 stack.enter_context(patch.object(block, name, stand_in))
         few = lambda *how: (replace(each, threads=32) for each in small(*how))  # noqa: E731  simulated threads are slow
-        for block in (elementwise, several):
+        for block in (elementwise, scaling):
             stack.enter_context(patch.object(block, "configs", few))
         stack.enter_context(patch.object(elementwise, "_THREADS", 64))
         memory = Guarded((1 << 14,), np.uint8)
         stack.enter_context(patch.object(launches_plan, "scratch", lambda *_: (0, memory.address)))
-        stack.enter_context(patch.object(division, "_THREADS", 64))
+        stack.enter_context(patch.object(scaling, "_THREADS", 64))
         inputs = (*(held[name].address for name in call.inputs), *scalars_of(request.host))
-        for block in (unpad, slices):
-            stack.enter_context(patch.object(block, "_THREADS", 32))
+        stack.enter_context(patch.object(gathers, "_THREADS", 32))
         module.plan(call)(inputs, tuple(results[name].address for name in call.outputs), 0)
         memory.check()
     for each in (*held.values(), *results.values()):

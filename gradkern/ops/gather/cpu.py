@@ -1,7 +1,10 @@
-"""The gradients of gathers on the CPU: keys and their order in NumPy, sums of rows in a kernel."""
+"""The gradients of gathers on the CPU: keys and their order in NumPy, sums of rows in a kernel. FlattenAndUnpad is all
+NumPy's.
+"""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -72,6 +75,8 @@ def _keys(gather: Gather, indices: np.ndarray) -> np.ndarray:
 
 
 def plan(call: Call) -> FlatPlan:
+    if call.operator == "FlattenAndUnpad":
+        return _kept_rows(call)
     gather, names = gather_of(call), tuple(call.inputs)
     indices, source = names.index("indices"), names.index(gather.source)
     ((output, target),) = call.outputs.items()
@@ -95,3 +100,21 @@ def plan(call: Call) -> FlatPlan:
         threads.run(compiled, tasks, nbytes, read[source], write[0], keys, order, first, *numbers)
 
     return FlatPlan(call, kernel="sums", outputs=(output,), launch=launch)
+
+
+def _kept_rows(call: Call) -> FlatPlan:
+    rows, columns = prod((call.axes["d0"], call.axes["d1"])), prod(call.axes["after"])
+    count = call.axes["total"]
+
+    def launch(read: list[Any], write: list[Any]) -> None:
+        data, indices = read
+        outside = np.flatnonzero((indices < 0) | (indices >= rows))
+        if outside.size:
+            raise DataError(
+                f"input indices has {outside.size} numbers out of range, the first {indices[outside[0]]} at "
+                f"{outside[0]}; expected 0 to {rows - 1}"
+            )
+        if count and columns:
+            np.take(data.reshape(rows, columns), indices, 0, write[0].reshape(count, columns), "clip")
+
+    return FlatPlan(call, kernel="rows", outputs=("output",), launch=launch)

@@ -1,11 +1,12 @@
-"""Products of arrays with numbers on the CPU. Calls of MixedPrecisionScale with several arrays, or one output for all,
-compute one array after another.
+"""Products of arrays with numbers, and the gradients of a quotient, on the CPU. Calls of MixedPrecisionScale with
+several arrays, or one output for all, compute one array after another; quotients with a broadcast array are NumPy's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numba
@@ -13,6 +14,7 @@ import numpy as np
 
 from gradkern.call import Call, Plan
 from gradkern.cpu.compile import INLINE
+from gradkern.cpu.element_types import arithmetic
 from gradkern.cpu.elementwise import elementwise_kernel, elementwise_plan
 from gradkern.cpu.flat_plan import FlatPlan
 from gradkern.strides import c_strides
@@ -38,8 +40,16 @@ def _quotient(x: Any, _1: Any, _2: Any, r: Any, one: Any) -> Any:
     return x / r[0], one, one
 
 
+@numba.njit(**INLINE)
+def _quotient_gradients(d: Any, a: Any, b: Any, r: Any, one: Any) -> Any:
+    q = d / b
+    return q, -(q * (a / b)), one
+
+
 _SUMS = {2: elementwise_kernel(_sum_of_two), 3: elementwise_kernel(_sum_of_three)}
 _PRODUCTS, _QUOTIENT = elementwise_kernel(_products), elementwise_kernel(_quotient)
+_DIVISION = elementwise_kernel(_quotient_gradients)
+_PART = 1 << 18  # elements whose quotients are in memory at a time
 
 
 def _number(values: Mapping[str, Any]) -> list[float]:
@@ -47,6 +57,8 @@ def _number(values: Mapping[str, Any]) -> list[float]:
 
 
 def plan(call: Call) -> FlatPlan | SeveralPlan:
+    if call.operator == "DivGrad":
+        return _division(call)
     return (call.operator == "MixedPrecisionScale" and _several(call)) or _plan(call)
 
 
@@ -115,3 +127,34 @@ def _several(call: Call) -> SeveralPlan | None:
             made.append((_plan(own), own, len(before) + number, target, done if fused else None))
         done += tensor.size
     return SeveralPlan(tuple(made), len(before), len(call.inputs))
+
+
+def _division(call: Call) -> FlatPlan:
+    sizes, inputs = call.axes["sizes"], call.inputs
+    if inputs["A"].shape == inputs["B"].shape == sizes:
+        return elementwise_plan(call, _DIVISION, ("dY", "A", "B"), ("dA", "dB"))
+    kind = inputs["dY"].dtype
+    wide, step = arithmetic(kind), max(1, _PART // max(1, prod(sizes[1:])))
+    shapes = {name: (1,) * (len(sizes) - len(each.shape)) + each.shape for name, each in inputs.items()}
+    over = {name: tuple(n for n, size in enumerate(shapes[name[1:]]) if size == 1 != sizes[n]) for name in call.outputs}
+
+    def launch(read: list[Any], write: list[Any]) -> None:
+        arrays = [each.view(kind).reshape(shape) for each, shape in zip(read, shapes.values(), strict=True)]
+        totals = {name: np.zeros(shapes[name[1:]]) for name in over}
+        with np.errstate(all="ignore"):
+            for first in range(0, sizes[0], step):
+                d, a, b = (_rows(each, first, step).astype(wide) for each in arrays)
+                q = d / b
+                for name, axes in over.items():
+                    values = q if name == "dA" else -(q * (a / b))
+                    part = np.add.reduce(np.broadcast_to(values, d.shape), axes, np.float64, keepdims=True)
+                    _rows(totals[name], first, step)[...] += part
+            for target, total in zip(write, totals.values(), strict=True):
+                target[:] = total.astype(wide).astype(kind).reshape(-1).view(target.dtype)
+
+    return FlatPlan(call, kernel="sums", outputs=tuple(call.outputs), launch=launch)
+
+
+def _rows(array: np.ndarray, first: int, count: int) -> np.ndarray:
+    """Those of the first axis, or the only one."""
+    return array[first : first + count] if array.shape[0] > 1 else array

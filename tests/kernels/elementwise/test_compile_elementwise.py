@@ -89,7 +89,7 @@ def test_both_gradients_of_a_quotient_are_one_pass(kind: tuple[str, Any], capabi
     inputs, outputs = {"dY": dY, "A": dY, "B": B}, {"dA": dY, "dB": B}
     call = Call("DivGrad", inputs, outputs, {}, {"sizes": dY.shape}, frozenset(), "cuda:0", Policy())
     with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
-        plan = import_module("gradkern.ops.scaling.cuda.division").plan(call)
+        plan = import_module("gradkern.ops.scaling.cuda.plan").plan(call)
     first, *others = device.specs
     assert len(others) == len(plan.launches) - 1 <= 1  # the second adds up parts
     for spec in device.specs:

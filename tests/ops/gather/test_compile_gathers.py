@@ -18,7 +18,6 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
 
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.ops.gather.cuda.plan import plan
-from gradkern.ops.gather.cuda.slice import plan as slice_plan
 
 pytestmark = pytest.mark.thorough
 
@@ -106,7 +105,7 @@ def test_the_kernel_of_slices_spills_no_register(kind: tuple[str, int, int, int]
     attributes = {"starts": (first,) * 4, "ends": (first + step * count,) * 4, "axes": None, "steps": (step,) * 4}
     call = Call("SliceGrad", {"dY": dY}, {"dX": dX}, attributes, {}, frozenset(), "cuda:0", Policy())
     with dry_run(DryRunDevice(0, capability, 132, SHARED_MEMORY[capability])) as device:
-        slice_plan(call)
+        plan(call)
     (spec,) = device.specs
     compiled = made_of(spec)
     assert (compiled.spilled, "ld.local" in compiled.ptx) == (0, False)

@@ -34,7 +34,7 @@ def test_what_was_padded_comes_back(provider: str, dtype: str, after: tuple[int,
 def test_the_kernel_compiles_without_a_spilled_register(size: int) -> None:
     pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
     from gradkern.cuda.spec import KernelSpec
-    from gradkern.ops.gather.cuda.unpad import ARGUMENTS
+    from gradkern.ops.gather.cuda.plan import ARGUMENTS
 
     builder = "gradkern.ops.gather.cuda.unpad_kernel:build"
     compiled = KernelSpec(builder, (size, 256), "flatten_and_unpad", len(ARGUMENTS), 256, 1, (9, 0)).compile()

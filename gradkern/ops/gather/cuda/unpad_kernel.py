@@ -12,7 +12,7 @@ from gradkern.cuda.device_code.numbers import integer_access
 
 
 def build(size: int, threads: int) -> Callable[..., None]:
-    """The kernel (unpad.ARGUMENTS) for vectors of so many bytes, 1 to 16. `columns` is a row's number of vectors."""
+    """The kernel (plan.ARGUMENTS) for vectors of so many bytes, 1 to 16. `columns` is a row's number of vectors."""
     SIZE, THREADS, WORDS = size, threads, max(1, size // 4)
     load, (load_index, _), store = i.word_loader("global", size), integer_access(True), i.word_storer("global", size)
 

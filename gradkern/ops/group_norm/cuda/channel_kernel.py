@@ -26,8 +26,7 @@ from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import inverse_root, number_access
 from gradkern.kernels.channels.activation import activation_of, derivative_of, scale_of
 from gradkern.ops.group_norm.cuda.config import BARRIER, GroupNormConfig
-from gradkern.ops.group_norm.cuda.group_totals import group_totals, shared_access
-from gradkern.ops.group_norm.cuda.numbers import addends_of, combining, parameters_of
+from gradkern.ops.group_norm.cuda.numbers import addends_of, combining, group_totals, parameters_of, shared_access
 
 
 def build(config: GroupNormConfig) -> Callable[..., None]:
