@@ -21,6 +21,7 @@ def gradkern(
     from gradkern.torch.compile_backend.call_sites import write_call_sites
     from gradkern.torch.compile_backend.choice import Choice, copied, has_open_sizes
     from gradkern.torch.compile_backend.dynamo_graph.cross_entropy import logits_among_results
+    from gradkern.torch.compile_backend.dynamo_graph.padded_logits import cut, give_whole
     from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
     from gradkern.torch.compile_backend.gates import gates_of
     from gradkern.torch.compile_backend.inductor_graphs.passes import config_with_passes
@@ -34,10 +35,13 @@ def gradkern(
     plain = copied(graph_module) if is_compared else graph_module
     with findings.of_graph():
         rewrite(graph_module, gates)
+        padded = give_whole(graph_module.graph)
         logits = logits_among_results(graph_module.graph)
         ours: Any = compile_fx(graph_module, inputs, config_patches=config_with_passes(settings, gates))
     if logits:
         ours = zero_gradients.made_for(ours, logits)
+    if padded:
+        ours = cut(ours, padded)
     if not is_compared:
         return ours
 

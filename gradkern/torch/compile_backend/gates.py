@@ -21,7 +21,7 @@ _NAMES = (
     *("batch_norm + add", "batch_norm + add + relu", "batch_norm + add + leaky_relu"),
     *("add + layer_norm", "add + rms_norm", "linear + gelu", "depthwise conv", "grouped conv", "dW of few channels"),
     *("max_pool", "avg_pool", "adaptive_avg_pool", "interpolate", "embedding", "cross_entropy", "causal attention"),
-    *("channels_last_3d", "broadcast tables"),
+    *("padded logits", "channels_last_3d", "broadcast tables"),
 )
 GATES: Mapping[str, int] = MappingProxyType(
     {
@@ -30,7 +30,7 @@ GATES: Mapping[str, int] = MappingProxyType(
         **dict.fromkeys(_NAMES, 1 << 20),
         # of one sample; the smallest of a 3-D U-Net whose step was measured have 320 KB
         **{f"instance_norm{behind}": 1 << 18 for behind in _BEHIND},
-        **dict.fromkeys(("linear + gelu", "cross_entropy"), 1 << 22),
+        **dict.fromkeys(("linear + gelu", "cross_entropy", "padded logits"), 1 << 22),
         "causal attention": 1,  # a mask is read, and what it masks is computed, at any size
     }
 )

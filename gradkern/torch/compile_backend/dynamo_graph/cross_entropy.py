@@ -84,7 +84,7 @@ BACKWARD_ADDED = define(
 
 
 _NAME = "cross_entropy"
-_NARROW = torch.float16, torch.bfloat16
+NARROW = torch.float16, torch.bfloat16
 _VIEWS = {"view", "reshape", "flatten", "contiguous", "transpose", "permute", "unsqueeze", "squeeze"}
 """Methods that move elements and change none."""
 
@@ -169,7 +169,7 @@ def _narrow_source(node: fx.Node) -> fx.Node | None:
     if node.op != "call_method" or node.target not in ("float", "to", "type") or not isinstance(node.args[0], fx.Node):
         return None
     before, after = value(node.args[0]), value(node)
-    if before is None or after is None or before.dtype not in _NARROW or after.dtype is not torch.float32:
+    if before is None or after is None or before.dtype not in NARROW or after.dtype is not torch.float32:
         return None
     return node.args[0] if before.device == after.device else None
 

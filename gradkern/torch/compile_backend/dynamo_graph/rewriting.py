@@ -19,6 +19,7 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     group_norm,
     instance_norm,
     linear_gelu,
+    padded_logits,
     windows,
 )
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
@@ -34,6 +35,7 @@ _PASSES = (
     depthwise_conv.fuse,
     causal_attention.fuse,
     cross_entropy.fuse,
+    padded_logits.fuse,
     windows.fuse,
     batch_norm.count,
 )
