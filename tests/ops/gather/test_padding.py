@@ -36,7 +36,7 @@ def test_the_kernel_compiles_without_a_spilled_register(size: int) -> None:
     from gradkern.cuda.spec import KernelSpec
     from gradkern.ops.gather.cuda.plan import ARGUMENTS
 
-    builder = "gradkern.ops.gather.cuda.unpad_kernel:build"
+    builder = "gradkern.ops.gather.cuda.copy_kernel:build_rows"
     compiled = KernelSpec(builder, (size, 256), "flatten_and_unpad", len(ARGUMENTS), 256, 1, (9, 0)).compile()
     assert compiled.spilled == 0
     assert "ld.local" not in compiled.ptx

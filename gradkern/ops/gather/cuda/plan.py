@@ -73,7 +73,7 @@ def _slice_plan(call: Call) -> LaunchPlan | EmptyPlan:
         raise Refusal(f"{name}: {vectors} vectors of {size * written} bytes are more than its kernel counts")
     names = arguments(config.axes)
     kernel = kernel_of(
-        device, "gradkern.ops.gather.cuda.slice_kernel:build", config,
+        device, "gradkern.ops.gather.cuda.copy_kernel:build_slice", config,
         name=kernel_name(operator_words(call.operator), config.name), arguments=len(names), threads=config.threads,
     )  # fmt: skip
     numbers = {"offset": offset, "vectors": vectors}
@@ -121,7 +121,7 @@ def _kept_rows(call: Call) -> LaunchPlan | EmptyPlan:
     if vectors >= 1 << 31:
         raise Refusal(f"{vectors} vectors of {size} bytes are more than its kernel counts")
     name = kernel_name("flatten_and_unpad", f"{size}_bytes")
-    builder = "gradkern.ops.gather.cuda.unpad_kernel:build"
+    builder = "gradkern.ops.gather.cuda.copy_kernel:build_rows"
     kernel = kernel_of(device, builder, size, _THREADS, name=name, arguments=len(ARGUMENTS), threads=_THREADS)
     multiplier, shift = reciprocal(columns)
     rows = call.axes["d0"] * call.axes["d1"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from math import gcd
+from math import gcd, prod
 
 from gradkern.call import Call, Refusal, Tensor
 from gradkern.cuda.device import Device
@@ -16,12 +16,13 @@ from gradkern.cuda.rows import EmptyPlan, device_of, require_flat
 from gradkern.kernels.channels.activation_alpha import with_alpha
 from gradkern.ops.group_norm import activation_of
 from gradkern.ops.group_norm.cuda.config import ARGUMENTS, GroupNormConfig
-from gradkern.ops.group_norm.cuda.layout import Layout, layout_of
+from gradkern.strides import is_dense
 
 _DATA = ("dY", "X", "skip", "residual_grad", "Y", "S", "dX")
 _NAMES = {"input": "X", "output": "Y", "scale": "gamma", "B": "beta"}
 """The kernels' names of arrays with other names in a contract."""
 _THREADS = 256
+_VECTOR = 16  # bytes of one access, at most
 _BATCHES = 2  # of a thread, at least
 _BESIDE = 3  # batches that take as long as a block's beginning and end
 _TURNS = 4  # of as many blocks as the device holds, at most
@@ -56,7 +57,7 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     data = {name: each for name, each in tensors.items() if name in _DATA and each.shape == shape}
     for name in tensors.keys() - data.keys():
         require_flat(name, tensors[name])
-    layout = layout_of(data, bool(call.attributes.get("channels_last", 0)))
+    layout = _layout_of(data, bool(call.attributes.get("channels_last", 0)))
     groups = call.axes.get("G", layout.channels)
     config = _config(call, tensors, layout, device)
     way = _whole(replace(config, holds=True), layout, groups, device) if _may_hold(config, device) else None
@@ -259,3 +260,49 @@ def _parts(layout: Layout, config: GroupNormConfig, tiles: int, steps: int, devi
         return -(-units * parts // resident) * (steps / (parts * config.vectors) + _BESIDE)
 
     return min(range(1, max(1, most) + 1), key=time)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Of a group norm's data in memory: all arrays have one layout and no gaps.
+
+    lines  the channels of a position are adjacent in memory; else the positions of a channel are
+    width  elements of a vector, a divisor of the adjacent elements
+    """
+
+    lines: bool
+    samples: int
+    channels: int
+    positions: int
+    width: int
+
+    @property
+    def run(self) -> int:
+        """Adjacent elements of one kind."""
+        return self.channels if self.lines else self.positions
+
+    @property
+    def vectors(self) -> int:
+        """Of a run."""
+        return self.run // self.width
+
+
+def _layout_of(tensors: Mapping[str, Tensor], channels_last: bool) -> Layout:
+    """Of arrays of one shape. Raises Refusal for gaps, and for arrays of different layouts."""
+    names = ", ".join(tensors)
+    first = next(iter(tensors.values()))
+    axis = len(first.shape) - 1 if channels_last else 1
+    samples, channels, size = first.shape[0], first.shape[axis], prod(first.shape)
+    positions = size // max(1, samples * channels)
+    others = [n for n in range(1, len(first.shape)) if n != axis]
+    orders = {False: [0, axis, *others], True: [0, *others, axis]}
+    for lines in (positions == 1, True, False):  # a channel of one position has no plane
+        if all(is_dense(each, orders[lines]) for each in tensors.values()):
+            run = channels if lines else positions
+            width = min(
+                _VECTOR // first.dtype.itemsize, *(each.alignment // each.dtype.itemsize for each in tensors.values())
+            )
+            while run % width:
+                width //= 2
+            return Layout(lines, samples, channels, positions, width)
+    raise Refusal(f"{names}: neither the positions of every channel nor the channels of every position lie end to end")

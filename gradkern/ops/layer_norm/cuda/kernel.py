@@ -1,7 +1,7 @@
 """The kernel of the layer norms and of their gradients. `build(config)` binds its constants; see RowConfig for their
 meaning.
 
-Of a norm (forward.row_passes, forward.statistics):
+Of a norm (forward.row_passes, row_sums):
 
     mean = sum X / columns,  r = 1 / sqrt(sum (X - mean)^2 / columns + epsilon)     over the columns of a row
     Y = (X - mean) * r * scale + bias                                               (no mean for Simplified)

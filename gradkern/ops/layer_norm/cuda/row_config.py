@@ -84,15 +84,6 @@ class RowConfig(ByColumns, ByElementType):
         return True
 
     @property
-    def has_second_pass(self) -> bool:
-        """There is a second pass over a row, that knows its sums."""
-        raise NotImplementedError
-
-    @property
-    def second_result_itemsize(self) -> int:
-        raise NotImplementedError
-
-    @property
     def refills_early(self) -> bool:
         """A stage of the ring is refilled before the second pass, that needs nothing from it."""
         return True
@@ -111,16 +102,6 @@ class RowConfig(ByColumns, ByElementType):
     def separate_reduction(self) -> bool:
         """There are column-reduction blocks: see column_blocks."""
         return False
-
-    @property
-    def written(self) -> frozenset[str]:
-        """The outputs that blocks with rows write in this launch."""
-        raise NotImplementedError
-
-    @property
-    def copies_parameters(self) -> bool:
-        """Of this launch: to shared memory."""
-        raise NotImplementedError
 
     @property
     def scale_in_registers(self) -> bool:

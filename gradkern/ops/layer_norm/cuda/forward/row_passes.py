@@ -11,9 +11,8 @@ from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
 from gradkern.cuda.device_code.numbers import inverse_root
 from gradkern.ops.layer_norm.cuda.config import NormForwardConfig
-from gradkern.ops.layer_norm.cuda.forward.statistics import row_statistics
 from gradkern.ops.layer_norm.cuda.parameters import parameter_words, register_parameter, shared_parameters
-from gradkern.ops.layer_norm.cuda.row_sums import RowPasses
+from gradkern.ops.layer_norm.cuda.row_sums import RowPasses, row_statistics
 
 
 def norm_passes(config: NormForwardConfig) -> RowPasses:

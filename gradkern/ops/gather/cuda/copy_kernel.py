@@ -1,4 +1,6 @@
-"""The kernel of a slice's gradient: each thread writes vectors of dX: elements of dY and zeros."""
+"""The kernels of copies: of a slice's gradient, where each thread writes vectors of dX, elements of dY and zeros, and
+of FlattenAndUnpad, where each copies one vector of a row.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from numba.cuda import int32, int64
 
 from gradkern.cuda.device_code import intrinsics as i
 from gradkern.cuda.device_code.function import device_function
+from gradkern.cuda.device_code.numbers import integer_access
 from gradkern.ops.gather.cuda.config import OF_AXIS, SliceConfig
 
 
@@ -51,7 +54,7 @@ def _up_to(axis: int) -> Callable[..., Any]:
     return up_to
 
 
-def build(config: SliceConfig) -> Callable[..., None]:
+def build_slice(config: SliceConfig) -> Callable[..., None]:
     """The kernel of this config, of int64 arguments as `arguments` names them."""
     WRITTEN, READ, THREADS, VECTORS = config.written, config.read, config.threads, config.vectors
     IN, OUT, LOADS = config.size * config.read, config.size * config.written, config.written // config.read
@@ -86,5 +89,27 @@ def build(config: SliceConfig) -> Callable[..., None]:
                     else:
                         one[n] = words[j * STORED + n]
                 store(dX + v * OUT, one)
+
+    return kernel
+
+
+def build_rows(size: int, threads: int) -> Callable[..., None]:
+    """The kernel (plan.ARGUMENTS) for vectors of so many bytes, 1 to 16. `columns` is a row's number of vectors."""
+    SIZE, THREADS, WORDS = size, threads, max(1, size // 4)
+    load, (load_index, _), store = i.word_loader("global", size), integer_access(True), i.word_storer("global", size)
+
+    def kernel(
+        data: int, indices: int, output: int, rows: int, vectors: int, columns: int, multiplier: int, shift: int
+    ) -> None:
+        v = int64(cuda.blockIdx.x) * THREADS + int32(cuda.threadIdx.x)
+        words = cuda.local.array(WORDS, int32)
+        if v < vectors:
+            n = int64(i.divided(int32(v), int32(multiplier), int32(shift)))
+            row = load_index(indices, n)
+            for w in range(WORDS):
+                words[w] = 0
+            if row >= 0 and row < rows:
+                load(words, 0, data + (row * columns + v - n * columns) * SIZE)
+            store(output + v * SIZE, words)
 
     return kernel
