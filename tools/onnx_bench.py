@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,9 @@ class InPyTorch:
     def __init__(
         self, optimizer: onnx.ModelProto, ratio: float, weights: Any, batch: Any, wrap: Callable[[Any], Any]
     ) -> None:
-        from transformers import BertConfig, BertForSequenceClassification
-
+        transformers = import_module("transformers")
         sizes: dict[str, Any] = {**_config(weights), **_ratios(ratio), "layer_norm_eps": 1e-5}
-        model: Any = BertForSequenceClassification(BertConfig(**sizes))
+        model: Any = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes))
         _load(model, weights)
         (node,) = (each for each in optimizer.graph.node if each.op_type == "AdamWOptimizer")
         given = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}

@@ -42,9 +42,7 @@ def _vision(name: str, **options: Any) -> Callable[[], Any]:
 def _timm(name: str, **options: Any) -> Callable[[], Any]:
     def make() -> Any:
         torchvision()
-        import timm  # pyright: ignore[reportMissingImports]  of the extra test-models
-
-        return timm.create_model(name, num_classes=5, **options)
+        return import_module("timm").create_model(name, num_classes=5, **options)
 
     return make
 
@@ -52,8 +50,7 @@ def _timm(name: str, **options: Any) -> Callable[[], Any]:
 def _transformer(name: str, **sizes: int) -> Callable[[], Any]:
     def make() -> Any:
         torchvision()
-        import transformers  # pyright: ignore[reportMissingImports]
-
+        transformers = import_module("transformers")
         config = getattr(transformers, f"{name}Config")(vocab_size=50, **sizes)
         kind = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM", "Bert": "BertForMaskedLM"}[name]
         return getattr(transformers, kind)(config)

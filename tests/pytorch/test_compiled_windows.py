@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -158,20 +159,14 @@ def test_average_pools_are_taken_on_request_and_means_are_not() -> None:
 
 def deeplab() -> nn.Module:
     models = torchvision().models
-    from torchvision.models._utils import IntermediateLayerGetter  # pyright: ignore[reportMissingImports]
-    from torchvision.models.segmentation.deeplabv3 import (  # pyright: ignore[reportMissingImports]
-        DeepLabHead,
-        DeepLabV3,
-    )
-
-    return DeepLabV3(IntermediateLayerGetter(models.resnet18(), {"layer2": "out"}), DeepLabHead(128, 3, (2, 4)))
+    layers, parts = import_module("torchvision.models._utils"), models.segmentation.deeplabv3
+    backbone = layers.IntermediateLayerGetter(models.resnet18(), {"layer2": "out"})
+    return parts.DeepLabV3(backbone, parts.DeepLabHead(128, 3, (2, 4)))
 
 
 def diffusion_unet() -> nn.Module:
     torchvision()
-    from diffusers.models import UNet2DModel  # pyright: ignore[reportMissingImports, reportPrivateImportUsage]
-
-    return UNet2DModel(
+    return import_module("diffusers").UNet2DModel(
         sample_size=32,
         block_out_channels=(8, 16),
         norm_num_groups=4,
@@ -184,9 +179,7 @@ def diffusion_unet() -> nn.Module:
 
 def monai_unet() -> nn.Module:
     torchvision()
-    from monai.networks.nets.basic_unet import BasicUNet  # pyright: ignore[reportMissingImports]
-
-    return BasicUNet(2, 3, 2, (4, 4, 8, 8, 8, 4), upsample="nontrainable")
+    return import_module("monai.networks.nets").BasicUNet(2, 3, 2, (4, 4, 8, 8, 8, 4), upsample="nontrainable")
 
 
 MODELS: dict[str, tuple[Callable[[], Any], tuple[int, ...], dict[str, int]]] = {

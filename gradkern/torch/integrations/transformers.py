@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+from transformers.trainer_callback import TrainerCallback  # pyright: ignore[reportMissingImports]
 
 from gradkern.errors import ArgumentError
 from gradkern.torch.integrations.loop import Loop
