@@ -79,19 +79,19 @@ LOSSES: list[tuple[Callable[..., Any], str]] = [
 class Step:
     """A head and a loss, its tensors, and float64's gradients."""
 
-    def __init__(self, loss: Callable[..., Any], case: str, classes: int = V) -> None:
+    def __init__(self, loss: Callable[..., Any], case: str, classes: int = V, device: str = "cpu") -> None:
         dtype, self.autocast, biased = CASES[case]
-        self.loss, self.labels = loss, torch.randint(0, classes, (2, 9))
+        self.loss, self.labels = loss, torch.randint(0, classes, (2, 9), device=device)
         self.labels[:, 4] = IGNORED
         shapes = [(2, 9, 16), (classes, 16), (classes,)][: 2 + biased]
-        self.leaves = [torch.randn(each).to(dtype).requires_grad_() for each in shapes]
+        self.leaves = [torch.randn(each, device=device).to(dtype).requires_grad_() for each in shapes]
 
     def __call__(self, *leaves: Any) -> tuple[Any, Any]:
         logits = functional.linear(*leaves)
         return self.loss(logits, self.labels), logits
 
     def run(self, step: Any) -> tuple[Any, Any]:
-        with torch.autocast("cpu", BF16, enabled=self.autocast):
+        with torch.autocast(self.labels.device.type, BF16, enabled=self.autocast):
             return step(*self.leaves)
 
     def check(self, results: tuple[Any, Any], used: Callable[..., Any] = lambda loss, logits: loss) -> None:
@@ -121,6 +121,18 @@ def test_many_classes_are_padded_to_lines_of_memory() -> None:
     results = step.run(torch.compile(step.__call__, backend="gradkern", options={"gradkern": True}))
     step.check(results)
     assert results[1].stride(-2) == 1088
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("classes", [V, 1031, 30522])
+@pytest.mark.parametrize("case", CASES)
+def test_losses_logits_and_gradients_on_a_gpu(case: str, classes: int) -> None:
+    step = Step(causal_lm, case, classes, "cuda")
+    results = step.run(torch.compile(step.__call__, backend="gradkern", options={"gradkern": True}))
+    step.check(results)
+    step.check(results, lambda loss, logits: loss + logits.double().sin().mean())
+    assert results[1].stride(-2) % 8 == 0
+    assert reasons() == [""]
 
 
 def test_the_loss_adds_no_zeros_and_adds_what_another_loss_has_of_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
