@@ -96,37 +96,20 @@ _ROUND = 1.5 * 2.0**52  # adding a number rounds it to an integer, in the low bi
 _TWO_LN2 = (1.386294361203909, -8.401830145362169e-11)  # 2 log(2): whole numbers times the first part are exact
 
 
-def slope_of(fast: bool, compute: str, result: str, native: bool) -> Callable[[Any], Any]:
+def slope_of(fast: bool, compute: str, result: str, native: bool, gelu: bool = False) -> Callable[[Any], Any]:
     """The inline device function slope(z), z in the type `compute`, accurate for the type `result`. native: compute
-    capability 8.0 or newer.
+    capability 8.0 or newer. gelu: GELU itself.
     """
     if compute == "float64":
-        return _fast64() if fast else _exact64(gelu=False)
+        return _fast64(gelu) if fast else _exact64(gelu)
     if fast:
-        return _fast32(native)
-    return _exact32(native, gelu=False) if result == "float32" else _exact16(result, native)
+        return _fast32(native, gelu)
+    return _exact32(native, gelu) if result == "float32" else _exact16(result, native, gelu)
 
 
 def gelu_of(fast: bool, compute: str, result: str, native: bool) -> Callable[[Any], Any]:
     """The inline device function gelu(z), with the same parameters."""
-    if compute == "float64":
-        return _fast_gelu64() if fast else _exact64(gelu=True)
-    if fast:
-        return _fast_gelu32(native)
-    return _exact32(native, gelu=True) if result == "float32" else _exact_gelu16(result, native)
-
-
-def _exact_gelu16(result: str, native: bool) -> Callable[[Any], Any]:
-    FLAT, DOWN = float32(_GELU_FLAT[result]), float32(2.0**-_UP)
-    tail = _exp2_of(_TAIL[result], _UP)
-    at_most = i.at_most(native)
-
-    @device_function
-    def gelu(z: Any) -> Any:
-        t = at_most(abs(z), FLAT)
-        return i.positive_part(z) - t * tail(t) * DOWN
-
-    return gelu
+    return slope_of(fast, compute, result, native, gelu=True)
 
 
 def _exp2_of(coefficients: tuple[float, ...], more: float = 0) -> Callable[[Any], Any]:
@@ -145,21 +128,6 @@ def _exp2_of(coefficients: tuple[float, ...], more: float = 0) -> Callable[[Any]
         return i.exp2_approximate(C0 + t * (C1 + t * (C2 + t * (C3 + t * (C4 + t * (C5 + t * high))))))
 
     return power
-
-
-def _fast_gelu32(native: bool) -> Callable[[Any], Any]:
-    FLAT, ONE = float32(_FAST_FLAT), float32(1)
-    U1, U3 = float32(-2 * _LOG2_E * _C), float32(-2 * _LOG2_E * _C * _A)  # exp(-2 u) = 2^(z (U1 + U3 z^2))
-    at_most = i.at_most(native)
-
-    @device_function
-    def gelu(z: Any) -> Any:
-        z = -at_most(-z, FLAT)
-        bounded = at_most(z, FLAT)
-        e = i.exp2_approximate(bounded * (U1 + U3 * (bounded * bounded)))
-        return z * i.reciprocal_approximate(ONE + e)
-
-    return gelu
 
 
 def _exp_of_half64() -> Callable[[Any, Any], Any]:
@@ -216,23 +184,6 @@ def _density_and_tail64() -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     return density, tail
 
 
-def _fast_gelu64() -> Callable[[Any], Any]:
-    END = _FAST_FLAT64
-    decay, reciprocal = _decay64(), _reciprocal64()
-
-    @device_function
-    def gelu(z: Any) -> Any:
-        # with |u|, so that e is at most 1
-        z = -END if z < -END else z
-        t = abs(z)
-        t = END if t > END else t
-        e = decay(t, t * t)
-        w = reciprocal(1.0 + e)
-        return z * (e * w if z < 0.0 else w)
-
-    return gelu
-
-
 def _exact32(native: bool, gelu: bool) -> Callable[[Any], Any]:
     """The slope, or GELU itself."""
     GELU, FLAT, V, ONE = gelu, float32(_FLAT), float32(_FINE_V if gelu else _V), float32(1)
@@ -256,28 +207,38 @@ def _exact32(native: bool, gelu: bool) -> Callable[[Any], Any]:
     return exact
 
 
-def _exact16(result: str, native: bool) -> Callable[[Any], Any]:
-    FLAT, ROOT, ONE = float32(_SLOPE_FLAT), float32(_ROOT), float32(1)
-    power = _exp2_of(_SLOPE[result])
+def _exact16(result: str, native: bool, gelu: bool) -> Callable[[Any], Any]:
+    """The slope, or GELU itself."""
+    GELU, FLAT = gelu, float32(_GELU_FLAT[result] if gelu else _SLOPE_FLAT)
+    ROOT, ONE, DOWN = float32(_ROOT), float32(1), float32(2.0**-_UP)
+    power = _exp2_of(_TAIL[result], _UP) if gelu else _exp2_of(_SLOPE[result])
     at_most = i.at_most(native)
 
     @device_function
-    def slope(z: Any) -> Any:
+    def exact(z: Any) -> Any:
         t = at_most(abs(z), FLAT)
+        if GELU:
+            return i.positive_part(z) - t * power(t) * DOWN
         g = (ROOT - t) * power(t)
         return g if z < float32(0) else ONE - g
 
-    return slope
+    return exact
 
 
-def _fast32(native: bool) -> Callable[[Any], Any]:
-    FLAT, ONE = float32(_FAST_FLAT), float32(1)
+def _fast32(native: bool, gelu: bool) -> Callable[[Any], Any]:
+    """The slope, or GELU itself."""
+    GELU, FLAT, ONE = gelu, float32(_FAST_FLAT), float32(1)
     U1, U3 = float32(-2 * _LOG2_E * _C), float32(-2 * _LOG2_E * _C * _A)  # exp(-2 u) = 2^(z (U1 + U3 z^2))
     Q1, Q3 = float32(2 * _C), float32(2 * _C * 3 * _A)
     at_most = i.at_most(native)
 
     @device_function
-    def slope(z: Any) -> Any:
+    def fast(z: Any) -> Any:
+        if GELU:
+            z = -at_most(-z, FLAT)
+            bounded = at_most(z, FLAT)
+            e = i.exp2_approximate(bounded * (U1 + U3 * (bounded * bounded)))
+            return z * i.reciprocal_approximate(ONE + e)
         z = at_most(z, FLAT)
         z = -at_most(-z, FLAT)
         square = z * z
@@ -286,7 +247,7 @@ def _fast32(native: bool) -> Callable[[Any], Any]:
         q = z * (Q1 + Q3 * square)
         return w * (ONE + q * (e * w))
 
-    return slope
+    return fast
 
 
 def _exact64(gelu: bool) -> Callable[[Any], Any]:
@@ -307,22 +268,27 @@ def _exact64(gelu: bool) -> Callable[[Any], Any]:
     return exact
 
 
-def _fast64() -> Callable[[Any], Any]:
-    Q1, Q3, END = 2 * _C, 2 * _C * 3 * _A, _FAST_FLAT64
+def _fast64(gelu: bool) -> Callable[[Any], Any]:
+    """The slope, or GELU itself: with |u|, so that e is at most 1."""
+    GELU, Q1, Q3, END = gelu, 2 * _C, 2 * _C * 3 * _A, _FAST_FLAT64
     decay, reciprocal = _decay64(), _reciprocal64()
 
     @device_function
-    def slope(z: Any) -> Any:
-        # with |u|, so that e is at most 1
-        z = END if z > END else z
+    def fast(z: Any) -> Any:
+        if not GELU:
+            z = END if z > END else z
         z = -END if z < -END else z
-        square = z * z
-        e = decay(abs(z), square)
+        t = abs(z)
+        if GELU:
+            t = END if t > END else t
+        square = t * t if GELU else z * z
+        e = decay(t, square)
         w = reciprocal(1.0 + e)
         other = e * w
-        return (other if z < 0.0 else w) + z * (Q1 + Q3 * square) * (other * w)
+        share = other if z < 0.0 else w
+        return z * share if GELU else share + z * (Q1 + Q3 * square) * (other * w)
 
-    return slope
+    return fast
 
 
 def _decay64() -> Callable[[Any, Any], Any]:
