@@ -275,18 +275,20 @@ def _fast64(gelu: bool) -> Callable[[Any], Any]:
 
     @device_function
     def fast(z: Any) -> Any:
-        if not GELU:
-            z = END if z > END else z
-        z = -END if z < -END else z
-        t = abs(z)
         if GELU:
+            z = -END if z < -END else z
+            t = abs(z)
             t = END if t > END else t
-        square = t * t if GELU else z * z
-        e = decay(t, square)
+            e = decay(t, t * t)
+            w = reciprocal(1.0 + e)
+            return z * (e * w if z < 0.0 else w)
+        z = END if z > END else z
+        z = -END if z < -END else z
+        square = z * z
+        e = decay(abs(z), square)
         w = reciprocal(1.0 + e)
         other = e * w
-        share = other if z < 0.0 else w
-        return z * share if GELU else share + z * (Q1 + Q3 * square) * (other * w)
+        return (other if z < 0.0 else w) + z * (Q1 + Q3 * square) * (other * w)
 
     return fast
 

@@ -22,10 +22,10 @@ import operator
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import import_module
 from types import FunctionType, ModuleType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -64,8 +64,6 @@ _CASTS: dict[Any, Callable[[Any], Any]] = {
     _numba.float64: np.float64,
 }
 _ROUNDS = 3  # what one round folds lets the next fold more; no kernel has needed a fourth
-_NO_NODES = {"arg", "attr", "ctx", "id", "kind", "name", "op", "ops", "type_comment"}
-"""Fields of nodes that have no expression or statement."""
 
 
 def folded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +72,7 @@ def folded(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     known = folded_source(definition, _names(function))
     tree = ast.Module([definition], [])
-    read = {node.id for node in _walk(definition) if isinstance(node, ast.Name)}
+    read = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
     namespace = {name: known[name] for name in read if name in known} | {"__name__": function.__module__}
     exec(compile(tree, function.__code__.co_filename, "exec"), namespace)
     made: Any = namespace[definition.name]
@@ -148,35 +146,19 @@ def _value(node: ast.AST) -> Any:
 
 
 class _Round(ast.NodeTransformer):
-    """Visits statements in lists; a visit may change a list's length. What Python's class does for every field of every
-    node, it does for those that have nodes.
+    """Visits statements in lists; a visit may change a list's length.
 
     changed: whether a visit has given anything but its node
     """
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
-        self._visits: dict[type, Callable[[Any], Any]] = {}
         self.changed = False
 
     def visit(self, node: ast.AST) -> Any:
-        kind = type(node)
-        visit = self._visits.get(kind)
-        if visit is None:
-            visit = self._visits[kind] = getattr(self, f"visit_{kind.__name__}", self.generic_visit)
-        made = visit(node)
+        made = super().visit(node)
         self.changed = self.changed or made is not node
         return made
-
-    def generic_visit(self, node: ast.AST) -> Any:
-        for field in _fields(type(node)):
-            value = getattr(node, field, None)
-            if isinstance(value, ast.AST):
-                setattr(node, field, self.visit(value))
-            elif isinstance(value, list):
-                values = cast("list[Any]", value)
-                values[:] = self._visited(values)
-        return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         return node
@@ -186,21 +168,12 @@ class _Round(ast.NodeTransformer):
         return self._statements(body) or [_nothing()]
 
     def _statements(self, body: list[Any]) -> list[Any]:
-        return [each for each in self._visited(body) if not isinstance(each, ast.Pass)]
-
-    def _visited(self, nodes: list[Any]) -> list[Any]:
-        found: list[Any] = []
-        for each in nodes:
-            made = self.visit(each) if isinstance(each, ast.AST) else each
-            if isinstance(made, list):
-                found += made
-            elif made is not None or each is None:
-                found.append(made)
-        return found
+        self.generic_visit(ast.Module(body, []))
+        return [each for each in body if not isinstance(each, ast.Pass)]
 
     def _is_pure(self, value: ast.expr) -> bool:
         """It does nothing but have a value."""
-        return all(self._makes_a_value(each) for each in _walk(value) if isinstance(each, ast.Call))
+        return all(self._makes_a_value(each) for each in ast.walk(value) if isinstance(each, ast.Call))
 
     def _makes_a_value(self, call: ast.Call) -> bool:
         called = call.func
@@ -217,7 +190,7 @@ class _Fold(_Round):
     def __init__(self, names: Mapping[str, Any], used: dict[str, Any], definition: ast.FunctionDef) -> None:
         super().__init__(names)
         self._used = used
-        nodes = _walk(definition)
+        nodes = list(ast.walk(definition))
         self._locals = dict(_assigned_once(nodes))
         self._taken = {node.id for node in nodes if isinstance(node, ast.Name)}
 
@@ -348,7 +321,7 @@ class _Fold(_Round):
             return node
         if not turns:
             return []
-        name, inside = node.target.id, [each for statement in node.body for each in _walk(statement)]
+        name, inside = node.target.id, [each for statement in node.body for each in ast.walk(statement)]
         stored = any(isinstance(each, ast.Name) and each.id == name and _is_stored(each) for each in inside)
         if stored or any(isinstance(each, (ast.Break, ast.Continue)) for each in inside):
             node.body = self.block(node.body)
@@ -369,7 +342,7 @@ class _Drop(_Round):
     def __init__(self, names: Mapping[str, Any], definition: ast.FunctionDef) -> None:
         super().__init__(names)
         self._read: set[str] = set()
-        for node in _walk(definition):
+        for node in ast.walk(definition):
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 self._read.add(node.target.id)
             if isinstance(node, ast.Name) and not _is_stored(node):
@@ -415,25 +388,6 @@ class _Drop(_Round):
 
 def _nothing() -> ast.Pass:
     return ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)
-
-
-def _walk(node: ast.AST) -> list[ast.AST]:
-    """The node and all expressions and statements below it."""
-    found = [node]
-    for each in found:
-        for field in _fields(type(each)):
-            value = getattr(each, field, None)
-            if isinstance(value, ast.AST):
-                found.append(value)
-            elif isinstance(value, list):
-                found += [child for child in cast("list[Any]", value) if isinstance(child, ast.AST)]
-    return found
-
-
-@cache
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    """Those of a node that may have nodes."""
-    return () if kind is ast.Constant else tuple(each for each in kind._fields if each not in _NO_NODES)
 
 
 def _is_stored(node: ast.Name) -> bool:
