@@ -130,20 +130,11 @@ def build(config: SeparableConfig) -> Callable[..., None]:
             start = int32(start + int32(int32(span[0]) * POSITIONS))
 
     def kernel(
-        dY: int, dX: int, _unused: int, channels: int, inner: int, rows: int, of_block: int,
-        across: int, across_m: int, across_s: int, wide: int, wide_m: int, wide_s: int,
-        span: int, span_m: int, span_s: int, tiles: int, tiles_m: int, tiles_s: int,
-        tiles2: int, tiles2_m: int, tiles2_s: int, size1: int, size1_m: int, size1_s: int,
-        size0: int, size0_m: int, size0_s: int,
-        a0: int, a1: int, a2: int, a3: int, a4: int, a5: int, a6: int, a7: int, a8: int, a9: int,
-        b0: int, b1: int, b2: int, b3: int, b4: int, b5: int, b6: int, b7: int, b8: int, b9: int,
-        c0: int, c1: int, c2: int, c3: int, c4: int, c5: int, c6: int, c7: int, c8: int, c9: int,
-    ) -> None:  # fmt: skip
+        dY: int, dX: int, _unused: int, channels: int, inner: int, rows: int, of_block: int, *numbers: int
+    ) -> None:
         gradient(
-            dY, dX, channels, inner, rows, of_block, (across, across_m, across_s), (wide, wide_m, wide_s),
-            (span, span_m, span_s), (tiles, tiles_m, tiles_s), (tiles2, tiles2_m, tiles2_s),
-            (size1, size1_m, size1_s), (size0, size0_m, size0_s), (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9),
-            (b0, b1, b2, b3, b4, b5, b6, b7, b8, b9), (c0, c1, c2, c3, c4, c5, c6, c7, c8, c9),
+            dY, dX, channels, inner, rows, of_block, numbers[0:3], numbers[3:6], numbers[6:9], numbers[9:12],
+            numbers[12:15], numbers[15:18], numbers[18:21], numbers[21:31], numbers[31:41], numbers[41:51],
         )  # fmt: skip
 
     return kernel

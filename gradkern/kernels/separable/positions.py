@@ -19,19 +19,10 @@ def spatial_kernel(body: Callable[..., None]) -> Callable[..., None]:
     body(first, second, third, ITEMS, channels, plane_step, a, b, c); a, b, c: the numbers of each axis.
     """
 
-    def kernel(
-        first: int, second: int, third: int,
-        n0: int, n1: int, n2: int, n3: int, n4: int, n5: int, n6: int, n7: int,
-        n8: int, n9: int, n10: int, n11: int, n12: int, n13: int, n14: int, n15: int, n16: int,
-        channels: int, plane_step: int,
-        a0: int, a1: int, a2: int, a3: int, a4: int, a5: int, a6: int, a7: int, a8: int, a9: int,
-        b0: int, b1: int, b2: int, b3: int, b4: int, b5: int, b6: int, b7: int, b8: int, b9: int,
-        c0: int, c1: int, c2: int, c3: int, c4: int, c5: int, c6: int, c7: int, c8: int, c9: int,
-    ) -> None:  # fmt: skip
+    def kernel(first: int, second: int, third: int, *numbers: int) -> None:
         body(
-            first, second, third, (n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, n16),
-            channels, plane_step, (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9), (b0, b1, b2, b3, b4, b5, b6, b7, b8, b9),
-            (c0, c1, c2, c3, c4, c5, c6, c7, c8, c9),
+            first, second, third, numbers[0:17], numbers[17], numbers[18], numbers[19:29], numbers[29:39],
+            numbers[39:49],
         )  # fmt: skip
 
     return kernel
