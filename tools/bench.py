@@ -29,6 +29,7 @@ import bench_plot
 import numpy as np
 from bench_rows import Row
 from measure import measured
+from memory_orders import ORDERS
 from needs import require_gpu
 from peers import PEERS
 from results_file import SCHEMA, joined, machine, write
@@ -39,7 +40,7 @@ from rich.table import Table
 import gradkern
 from gradkern.cli.sizes import combinations, named
 from gradkern.contract.examples import complete
-from gradkern.contract.samples import ORDERS, inputs_of
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example, Operator
 
 

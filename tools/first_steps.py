@@ -128,6 +128,7 @@ def _call(gradient: Any, options: Options) -> tuple[str, Call] | None:
 
 def _arrays(gradient: Any, options: Options) -> dict[str, Any]:
     import numpy as np
+    from memory_orders import in_order
 
     import gradkern
     from gradkern.cli.sizes import combinations
@@ -139,7 +140,7 @@ def _arrays(gradient: Any, options: Options) -> dict[str, Any]:
         made = import_module("gpu_timing").inputs_of(operator, types, gradient.example)
     else:
         made = samples.inputs_of(operator, types, gradient.example, np.random.default_rng(0))
-    return {name: samples.in_order(array, gradient.order) for name, array in made.items()}
+    return {name: in_order(array, gradient.order) for name, array in made.items()}
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 from bench_rows import Row
+from memory_orders import in_order
 from peers import PEERS
 
 import gradkern
 from gradkern.cli.sizes import named
-from gradkern.contract.samples import in_order, inputs_of
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import Example
 
 __all__ = ["measured"]
@@ -38,7 +39,7 @@ def measured(
 ) -> Row:
     """A row of one size.
 
-    order     a memory order of samples.ORDERS
+    order     a memory order of memory_orders.ORDERS
     peers     libraries of peers.PEERS; one that cannot is left out
     seconds   to spend on the row, at least
     cold      of a GPU: the L2 cache is overwritten before each run; else it has what the run before left there

@@ -29,6 +29,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 from bench_rows import Row
 from draws import KINDS, Draw, drawn
 from measure import measured
+from memory_orders import strides_in_order
 from needs import require_gpu
 from peers import PEERS
 from results_file import SCHEMA, machine, write
@@ -39,7 +40,6 @@ from sweep_tables import HEAD, lines, worst
 import gradkern
 from gradkern.arrays.kind import dtype_of
 from gradkern.cli.sizes import Wanted
-from gradkern.contract.samples import strides_in_order
 from gradkern.contract.schema import shape_of
 from gradkern.dispatch.planner import compile_ahead
 from gradkern.system.providers import PROVIDERS

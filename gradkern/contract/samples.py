@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  it makes "bfloat16" a NumPy type name
 import numpy as np
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 
 from gradkern.arrays.kind import dtype_of
 from gradkern.contract.schema import Example, Input, Operator, shape_of
-from gradkern.strides import c_strides, channels_last_strides
-
-ORDERS = ("C", "channels_last")
 
 
 def inputs_of(
@@ -100,18 +97,3 @@ def _in_windows(
         return flat
     planes = np.arange(shape[0] * shape[1]) * prod(sizes)
     return flat + planes.reshape(*shape[:2], *[1] * len(sizes))
-
-
-def in_order(array: Any, order: str) -> Any:
-    """The same elements, NumPy's or PyTorch's; "channels_last" has axis 1, the C of N C H W, innermost in memory."""
-    if order == "C" or array.ndim < 3:
-        return array
-    if isinstance(array, np.ndarray):
-        last: Any = np.moveaxis(cast(Any, array), 1, -1)
-        return np.moveaxis(np.ascontiguousarray(last), -1, 1)
-    return array.movedim(1, -1).contiguous().movedim(-1, 1)  # PyTorch's
-
-
-def strides_in_order(shape: tuple[int, ...], itemsize: int, order: str) -> tuple[int, ...]:
-    """The strides, in bytes, that `in_order` gives an array of this shape."""
-    return (c_strides if order == "C" or len(shape) < 3 else channels_last_strides)(shape, itemsize)

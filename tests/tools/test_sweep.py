@@ -14,10 +14,11 @@ import sweep
 import sweep_tables
 from draws import KINDS, drawn
 from helpers.calls import FakeProvider, prepare_any
+from memory_orders import in_order
 
 import gradkern
 from gradkern.contract.consistency import example_mistakes
-from gradkern.contract.samples import in_order, inputs_of
+from gradkern.contract.samples import inputs_of
 from gradkern.contract.schema import shape_of
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from helpers.simulate_launch import simulate
 from helpers.tolerance import assert_close
+from memory_orders import strides_in_order
 
 from gradkern.call import Call, Refusal, Tensor
-from gradkern.contract.samples import strides_in_order
 from gradkern.cuda.dry_run import DryRunDevice, dry_run
 from gradkern.kernels.separable.axis_map import Adaptive, AxisMap, Resampling, Windows, finite
 from gradkern.kernels.separable.plan import separable_plan

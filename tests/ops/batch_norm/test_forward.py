@@ -10,10 +10,10 @@ from helpers.calls import message, run_any
 from helpers.examples import in_turn
 from helpers.reference import reference
 from helpers.tolerance import assert_close, assert_elements_close
+from memory_orders import in_order
 
 import gradkern
 from gradkern import ArgumentError
-from gradkern.contract.samples import in_order
 from gradkern.errors import AttributeValueError
 
 FORWARD, GRADIENT = "BatchNormalization", "BatchNormalizationGrad"

@@ -8,9 +8,9 @@ import ml_dtypes  # noqa: F401  teaches NumPy the name bfloat16
 import numpy as np
 import pytest
 from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of, parameters
+from memory_orders import strides_in_order
 
 from gradkern.call import Call, Tensor
-from gradkern.contract.samples import strides_in_order
 from gradkern.policy import Policy
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed")
