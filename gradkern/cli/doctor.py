@@ -23,8 +23,7 @@ from typing import Any
 from gradkern import __version__
 from gradkern.cli import DONE, FAILED, print_json
 from gradkern.cli.caches import count, counted, size
-from gradkern.cli.checks import Check, absent, fine, problem
-from gradkern.cli.libraries import check_cudnn, check_nvvm
+from gradkern.cli.checks import Check, absent, check_cudnn, check_nvvm, fine, problem
 from gradkern.cli.ops import wrapped
 from gradkern.errors import GradkernError
 from gradkern.system import cache_files, driver

@@ -209,7 +209,9 @@ def by_variable(operator: Operator, wanted: str | Mapping[str, str]) -> Mapping[
     """Types by variable; one alone is that of the data."""
     if not isinstance(wanted, str):
         return wanted
-    return _variables(wanted) if "=" in wanted else {operator.data.type: wanted}
+    if "=" not in wanted:
+        return {operator.data.type: wanted}
+    return {key: value for key, _, value in (each.strip().partition("=") for each in wanted.split(","))}
 
 
 def usable(name: str, operator: Operator, provider: str | None = None) -> str:
@@ -234,10 +236,6 @@ def named(example: Example) -> str:
 
 def _short(value: Any) -> str:
     return "x".join(map(str, cast(tuple[Any, ...], value))) or "()" if isinstance(value, tuple) else str(value)
-
-
-def _variables(text: str) -> dict[str, str]:
-    return {key: value for key, _, value in (each.strip().partition("=") for each in text.split(","))}
 
 
 def _tuples(values: Any) -> Any:

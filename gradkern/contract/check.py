@@ -156,13 +156,11 @@ def _new(
             f"output {output.name} is wanted, and nothing gives its {unknown}; expected {' or '.join(ways)}"
         )
     shape = shape_of(output.shape or (), axes)
-    return Tensor(dtype, shape, _strides(output, shape, tensors, dtype), alignment)
-
-
-def _strides(output: Output, shape: tuple[int, ...], tensors: Mapping[str, Tensor], dtype: np.dtype) -> tuple[int, ...]:
     if output.order_of is not None and output.order_of in tensors:
-        return channels_as_in(tensors[output.order_of], shape, dtype.itemsize)
-    return c_strides(shape, dtype.itemsize)
+        strides = channels_as_in(tensors[output.order_of], shape, dtype.itemsize)
+    else:
+        strides = c_strides(shape, dtype.itemsize)
+    return Tensor(dtype, shape, strides, alignment)
 
 
 def _given(output: Output, new: Tensor, views: Views) -> Tensor:

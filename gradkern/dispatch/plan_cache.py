@@ -1,6 +1,6 @@
-"""The plans that were made: by signature, and by calls that are recognised without one.
+"""The plans that were made: by signature, by calls that are recognised without one, and those that wait for a search.
 
-Both caches are bounded and safe for threads. Their keys hold all that a plan depends on:
+The caches are bounded and safe for threads. Their keys hold all that a plan depends on:
 
     signature   operator, outputs wanted, attributes, of every input and `out` array (type, shape, strides, alignment),
                 inputs that are one array, device, provider, policy
@@ -11,18 +11,20 @@ Both caches are bounded and safe for threads. Their keys hold all that a plan de
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gradkern.arrays.kind import Kind
 from gradkern.arrays.torch_guards import Guard, guard_of
-from gradkern.call import HOST
+from gradkern.call import HOST, Call
 from gradkern.contract.request import Request
 from gradkern.dispatch.operands import Operands, out_names
 from gradkern.dispatch.prepared import Prepared
 from gradkern.dispatch.recogniser import Recogniser
 from gradkern.policy import DEFAULT, blocks, effective, of_this_thread
 from gradkern.system import locks
+from gradkern.system.bounded import make_room
 
 Entry = TypeVar("Entry")
 
@@ -246,3 +248,45 @@ def signature_of(request: Request, operands: Operands) -> Hashable:
     keys, _, kind, names, _, in_place = operands
     policy_key = None if policy is DEFAULT else policy  # a policy's hash is worked out in Python
     return binder.name, wanted, attributes, keys, names, in_place, kind.device, provider, policy_key
+
+
+class PendingSearches:
+    """At most `bound` plans whose kernels no search has chosen yet, and whether searches are deferred now. Beyond the
+    bound the oldest are forgotten: they keep the kernels they have.
+
+    No lock guards them, for the reason that PlanCache has none.
+    """
+
+    def __init__(self, bound: int) -> None:
+        self._bound = bound
+        self._plans: dict[int, Prepared] = {}
+        self._deferring = 0
+
+    def defer(self) -> None:
+        """Defer every search from here on, whatever the policy says, until as many calls of `resume`."""
+        self._deferring += 1
+
+    def resume(self) -> None:
+        self._deferring -= 1
+
+    def with_search_deferred(self, call: Call) -> Call:
+        """The call, and while searches are deferred, with a policy that defers its own."""
+        if self._deferring and call.policy.search in ("exhaustive", "heuristic"):
+            return replace(call, policy=replace(call.policy, search="background"))
+        return call
+
+    def add(self, plan: Prepared) -> None:
+        """Remember a plan."""
+        make_room(self._plans, self._bound)
+        self._plans[id(plan)] = plan
+
+    def discard(self, plan: Prepared) -> None:
+        """Forget a plan."""
+        self._plans.pop(id(plan), None)
+
+    def plans(self) -> list[Prepared]:
+        """Those whose search is pending, oldest first."""
+        return list(self._plans.values())
+
+
+pending = PendingSearches(bound=1024)

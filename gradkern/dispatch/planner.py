@@ -30,8 +30,7 @@ from gradkern.contract.binder import Binder
 from gradkern.contract.check import check, scattered_outputs
 from gradkern.contract.host import host_key
 from gradkern.contract.request import Request, Views, request_of
-from gradkern.dispatch.pending import pending
-from gradkern.dispatch.plan_cache import plan_cache
+from gradkern.dispatch.plan_cache import pending, plan_cache
 from gradkern.dispatch.prepared import Prepared
 from gradkern.errors import GradkernError, ProviderError, nearest, shown
 from gradkern.policy import effective, searching

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from gradkern.dispatch import planner
-from gradkern.dispatch.pending import pending
+from gradkern.dispatch.plan_cache import pending
 from gradkern.dispatch.prepared import Prepared
 from gradkern.errors import GradkernError
 from gradkern.system import locks

@@ -15,7 +15,7 @@ from helpers.installed import FakeCudnn, cudnn, install, only, satisfy
 
 import gradkern
 from gradkern import cli
-from gradkern.cli import doctor, libraries
+from gradkern.cli import checks, doctor
 from gradkern.cli.catalogue import calls
 from gradkern.cli.checks import Check, absent, fine, problem
 from gradkern.cli.doctor import (
@@ -431,7 +431,7 @@ def test_json_has_a_schema_every_check_and_the_verdict(
     fits(site, 13)
     install(site, "nvidia-cudnn-cu13", "9.19.0.56", cudnn("thirteen"))
     install(site, "nvidia-nvvm", "13.0.88", {"nvidia/cu13/lib/libnvvm.so.4": b"compiler"})
-    monkeypatch.setattr(libraries.check_cudnn, "__defaults__", (lambda path: FakeCudnn(91900, 13000),))
+    monkeypatch.setattr(checks.check_cudnn, "__defaults__", (lambda path: FakeCudnn(91900, 13000),))
     assert cli.main(["doctor", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert list(document) == ["schema", "gradkern", "python", "system", "healthy", "checks"]

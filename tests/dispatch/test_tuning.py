@@ -13,7 +13,7 @@ from helpers.calls import OPERATORS, arguments
 
 import gradkern
 from gradkern.call import Call
-from gradkern.dispatch.pending import PendingSearches, pending
+from gradkern.dispatch.plan_cache import PendingSearches, pending
 from gradkern.errors import ProviderError
 from gradkern.system import providers
 

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import gradkern.torch
 from gradkern import ArgumentError
-from gradkern.dispatch.pending import pending
+from gradkern.dispatch.plan_cache import pending
 from gradkern.torch.compile_backend import choice, findings
 from gradkern.torch.compile_backend.choice import Choice
 from gradkern.torch.overrides import step_comparison

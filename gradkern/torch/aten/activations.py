@@ -1,4 +1,4 @@
-"""gelu_backward, _softmax_backward_data and _log_softmax_backward_data."""
+"""gelu_backward, _softmax_backward_data, _log_softmax_backward_data and embedding_dense_backward."""
 
 from __future__ import annotations
 
@@ -43,8 +43,20 @@ def _softmax(operator: str, name: str) -> Callable[..., AtenRequest]:
     return request
 
 
+def _embedding(grad: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> AtenRequest:
+    """A negative padding_idx is none, as in PyTorch's kernels."""
+    if scale_grad_by_freq:
+        raise Declined("scale_grad_by_freq divides by how often each index is there")
+    if grad.shape[:-1] != indices.shape:
+        raise Declined("the gradient has another shape than the output")
+    attributes = {"shape": (num_weights, grad.shape[-1])}
+    padding = {"padding_idx": padding_idx} if padding_idx >= 0 else {}
+    return AtenRequest("GatherGrad", {"indices": indices, "dY": grad}, ("dX",), {**attributes, **padding})
+
+
 TRANSLATIONS = (
     Translation("gelu_backward", "gelu", _split_gelu, _gelu),
     Translation("_softmax_backward_data", "softmax", two_tensors, _softmax("SoftmaxGrad_13", "Y")),
     Translation("_log_softmax_backward_data", "softmax", two_tensors, _softmax("LogSoftmaxGrad_13", "X")),
+    Translation("embedding_dense_backward", "embedding", two_tensors, _embedding, measured=0, below=2),
 )

@@ -84,29 +84,19 @@ def _finish(work: Any) -> None:
 # --- messages that kernels write at an address ------------------------------------------------------------------------
 
 
-class Exchange:
-    """Messages of one size on one GPU. What does not change of their arrays is prepared."""
+def exchange(kind: str, like: Tensor, size: int, group: str, symmetric: bool) -> _ByCollective | _BySymmetricMemory:
+    """Messages of one size on one GPU, like this one. What does not change of their arrays is prepared.
 
-    def place(self) -> tuple[Tensor, int]:
-        """The tensor for the next message, and its address: a multiple of a number's bytes, not always of 16, even
-        where the plan that writes it assumes that. So kernels write messages number by number.
-        """
-        raise NotImplementedError
-
-    def send(self, message: Tensor) -> tuple[Tensor, int]:
-        """The result and its address: rows with the numbers of all processes, or their sum."""
-        raise NotImplementedError
-
-
-def exchange(kind: str, like: Tensor, size: int, group: str, symmetric: bool) -> Exchange:
-    """For messages like this one, of a GPU. kind: "rows" or "sum"."""
+    kind           "rows" or "sum"
+    place()        the tensor for the next message, and its address: a multiple of a number's bytes, not always of 16,
+                   even where the plan that writes it assumes that. So kernels write messages number by number
+    send(message)  the result and its address: rows with the numbers of all processes, or their sum
+    """
     memory = _memory(kind, like, size, group) if symmetric else None
-    if memory is not None:
-        return _BySymmetricMemory(memory)
-    return _ByCollective(kind, like, size, group_of(group))
+    return _ByCollective(kind, like, size, group_of(group)) if memory is None else _BySymmetricMemory(memory)
 
 
-class _ByCollective(Exchange):
+class _ByCollective:
     def __init__(self, kind: str, like: Tensor, size: int, group: Any) -> None:
         arrays = device_arrays().torch_kind(like.get_device())
         dtype = dtype_of(type_name(like.dtype))
@@ -136,7 +126,7 @@ def _backend_of(group: Any, device: torch.device) -> Any:
     return group._get_backend(device) if type(group) is dist.ProcessGroup else weakref.proxy(group)
 
 
-class _BySymmetricMemory(Exchange):
+class _BySymmetricMemory:
     def __init__(self, memory: _Memory) -> None:
         self._memory, self._place = memory, (memory.own, memory.own.data_ptr())
 

@@ -79,7 +79,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
             norm = replace(norm, x=view.args[0])
         if isinstance(norm.x, fx.Node) and norm.x._erased:
             reason = "the sum is already computed with another norm of it"
-            fusion.left(f"add + {norm.kind}", norm.end, value(norm.end), reason)
+            fusion.report(f"add + {norm.kind}", norm.end, value(norm.end), reason)
         elif called(norm.x) in ("add", "add_"):
             fusion.take(_site(norm, view))
 

@@ -119,7 +119,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
         )
         x, reason = value(call["input"]), _reason(node, call)
         if reason or x is None:
-            fusion.left("batch_norm", node, x, reason)
+            fusion.report("batch_norm", node, x, reason)
             continue
         fusion.take(*[_site(chain, call, x) for chain in _chains(node, fusion.proof)])
 

@@ -50,7 +50,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
             reason = _mismatch(causal[mask], query, value(given["key"]))
         if not reason:
             call.args, call.kwargs = (), {**given, "attn_mask": None, "is_causal": causal[mask]}
-        fusion.left(_NAME, call, query, reason)
+        fusion.report(_NAME, call, query, reason)
 
 
 def _mismatch(causal: bool | str, query: torch.Tensor | None, key: torch.Tensor | None) -> str:

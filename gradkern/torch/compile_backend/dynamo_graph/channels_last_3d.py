@@ -51,9 +51,9 @@ def arrange(graph: fx.Graph, fusion: Fusion) -> set[fx.Node]:
     reason = next(filter(None, map(_reason, convs)), "") or _hindrance(graph, fusion)
     reason = reason or fusion.against(_NAME, value(convs[0]), _doubt(graph))
     if reason:
-        fusion.left(_NAME, convs[0], value(convs[0]), reason)
+        fusion.report(_NAME, convs[0], value(convs[0]), reason)
         return set()
-    fusion.taken(_NAME, convs[0], value(convs[0]))
+    fusion.report(_NAME, convs[0], value(convs[0]))
     return _turned(graph, fusion)
 
 

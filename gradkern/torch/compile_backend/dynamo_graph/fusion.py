@@ -10,7 +10,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.dynamo_graph.graph import replace, value, where
+from gradkern.torch.compile_backend.dynamo_graph.graph import replace, where
 from gradkern.torch.compile_backend.dynamo_graph.proof import Proof
 from gradkern.torch.compile_backend.gates import Gates
 from gradkern.torch.operators import short_name
@@ -61,12 +61,12 @@ class Fusion:
         for site in sites:
             reason = site.reason or self.against(site.name, site.x, site.doubt) or self._unproven(site)
             if not reason:
-                self.taken(site.name, site.at, site.x)
+                self.report(site.name, site.at, site.x)
                 self._replace(site)
                 break
             left.setdefault(reason, site)
         for reason, site in left.items():
-            self.left(site.name, site.at, site.x, reason)
+            self.report(site.name, site.at, site.x, reason)
         return len(left) < len(sites)
 
     def _unproven(self, site: Site) -> str:
@@ -89,18 +89,13 @@ class Fusion:
             return "its input is no tensor of the graph"
         return self._gates.reason(name, x, doubt)
 
-    def taken(self, name: str, node: fx.Node, x: torch.Tensor | None) -> None:
-        """Report a fusion that begins with this call."""
-        self.left(name, node, x, "")
-
-    def left(self, name: str, node: fx.Node, x: torch.Tensor | None, reason: str) -> None:
-        """Report what is not."""
+    def report(self, name: str, node: fx.Node, x: torch.Tensor | None, reason: str = "", matched: bool = True) -> None:
+        """Report a fusion that begins with this call, or why there is none; not matched: a norm that is part of nothing
+        that could be fused.
+        """
         self.reported.add(node)
-        findings.add(findings.Finding(name, where(node), _text(x), reason))
-
-    def unmatched(self, name: str, node: fx.Node, reason: str) -> None:
-        """Report a norm that is part of nothing that could be fused."""
-        findings.add(findings.Finding(name, where(node), _text(value(node)), reason, matched=False))
+        shown = "" if x is None else f"{short_name(x.dtype)}[{', '.join(map(str, x.shape))}]"
+        findings.add(findings.Finding(name, where(node), shown, reason, matched))
 
 
 _ON_EVERY_DEVICE = False  # for tests: on a CPU PyTorch's kernels are as fast, or faster
@@ -114,7 +109,3 @@ def off_gpu(x: torch.Tensor) -> str:
 def unwanted(*tensors: torch.Tensor) -> str:
     """Why what gives these is left to Inductor, if one of them needs no gradient; else ""."""
     return "" if all(each.requires_grad for each in tensors) else "no gradient of it is wanted"
-
-
-def _text(x: torch.Tensor | None) -> str:
-    return "" if x is None else f"{short_name(x.dtype)}[{', '.join(map(str, x.shape))}]"

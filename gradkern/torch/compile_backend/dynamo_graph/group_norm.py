@@ -51,7 +51,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
         call = _call(node)
         x, reason = value(call["input"]), _reason(node, call)
         if reason or x is None:
-            fusion.left(_NAME, node, x, reason)
+            fusion.report(_NAME, node, x, reason)
             continue
         fusion.take(*[_site(chain, call, x) for chain in [*_chains(node)][::-1]])
 

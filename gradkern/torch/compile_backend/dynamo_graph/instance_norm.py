@@ -105,13 +105,15 @@ def fuse(graph: fx.Graph, fusion: Fusion, last: set[fx.Node]) -> None:
         doubt = "" if node in last else "with channels first it was not measured"
         reason = reason or fusion.against(name, None if x is None else x[:1], doubt) or unproven
         if x is None or reason:
-            fusion.left(name, node, x, reason)
+            fusion.report(name, node, x, reason)
             if x is not None and node in last and _is_of_input(call):
                 _as_group_norm(graph, node, x, call)
             continue
-        fusion.taken(name, node, x)
+        fusion.report(name, node, x)
         with graph.inserting_before(end):
-            parameters = [_parameter(graph, call[name], x, fill) for name, fill in _FILLS.items()]
+            kind = {"dtype": wide(x), "device": x.device}
+            filled = {name: ((x.shape[1],), fill) for name, fill in _FILLS.items()}
+            parameters = [call[name] or graph.call_function(torch.full, each, kind) for name, each in filled.items()]
             shift = _without_bias(call["input"], node, fusion)
             tensors = call["input"], *parameters, shift
             found = graph.call_function(INSTANCE_NORM, (*tensors, call["eps"], activation, alpha))
@@ -182,10 +184,6 @@ def _reason(x: torch.Tensor | None, y: torch.Tensor | None, call: dict[str, Any]
     if y.dtype != x.dtype or len(types) > 1:
         return "its types differ"
     return unregistered("BatchNormalization", x.device, T=x.dtype, T1=types.pop())
-
-
-def _parameter(graph: fx.Graph, given: Any, x: torch.Tensor, fill: float) -> Any:
-    return given or graph.call_function(torch.full, ((x.shape[1],), fill), {"dtype": wide(x), "device": x.device})
 
 
 def _as_group_norm(graph: fx.Graph, node: fx.Node, x: torch.Tensor, call: dict[str, Any]) -> None:

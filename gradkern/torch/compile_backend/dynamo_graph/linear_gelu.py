@@ -49,33 +49,22 @@ class Gelu(NamedTuple):
     approximate: str
 
 
-def _new_gelu(x: Any) -> Any:
-    """NewGELUActivation of transformers 5."""
-    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
-
-
-def _fast_gelu(x: Any) -> Any:
-    """FastGELUActivation of transformers 5."""
-    return 0.5 * x * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x)))
-
-
-def _python_gelu(x: Any) -> Any:
-    """GELUActivation(use_gelu_python=True) of transformers 5."""
-    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
-
-
-def _matcher(function: Callable[..., Any]) -> SubgraphMatcher:
-    return SubgraphMatcher(fx.symbolic_trace(function).graph)
-
-
-_SPELLED = [(_matcher(_new_gelu), "tanh"), (_matcher(_fast_gelu), "tanh"), (_matcher(_python_gelu), "none")]
+_SPELLED: list[tuple[Callable[[Any], Any], str]] = [
+    # NewGELUActivation of transformers 5
+    (lambda x: 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0)))), "tanh"),
+    # FastGELUActivation of transformers 5
+    (lambda x: 0.5 * x * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x))), "tanh"),
+    # GELUActivation(use_gelu_python=True) of transformers 5
+    (lambda x: x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))), "none"),
+]
+_MATCHERS = [(SubgraphMatcher(fx.symbolic_trace(gelu).graph), approximate) for gelu, approximate in _SPELLED]
 
 
 def gelus(graph: fx.Graph) -> Iterator[Gelu]:
     for node in calls(graph, functional.gelu):
         call = arguments(node, "input", approximate="none")
         yield Gelu((node,), call["input"], call["approximate"])
-    for matcher, approximate in _SPELLED:
+    for matcher, approximate in _MATCHERS:
         inner = [each for each in matcher.pattern.nodes if each.op not in ("placeholder", "output")]
         x = next(each for each in matcher.pattern.nodes if each.op == "placeholder")
         for found in matcher.match(graph):

@@ -23,7 +23,7 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     windows,
 )
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
-from gradkern.torch.compile_backend.dynamo_graph.graph import calls
+from gradkern.torch.compile_backend.dynamo_graph.graph import calls, value
 from gradkern.torch.compile_backend.dynamo_graph.norms import norms, others
 from gradkern.torch.compile_backend.gates import Gates
 
@@ -59,13 +59,6 @@ def _candidates(graph: fx.Graph) -> dict[fx.Node, tuple[str, str]]:
     return found | {node: (_NORMS[node.target], "no fusion has it") for node in calls(graph, *_NORMS)}
 
 
-def _report(norms: dict[fx.Node, tuple[str, str]], fusion: Fusion) -> None:
-    """Report those that are left and that no pass has reported."""
-    for node, (name, reason) in norms.items():
-        if not node._erased and node not in fusion.reported:
-            fusion.unmatched(name, node, reason)
-
-
 def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
     """Rewrite it in place."""
     findings.note_graph()
@@ -77,5 +70,7 @@ def rewrite(graph_module: fx.GraphModule, gates: Gates) -> None:
             instance_norm.fuse(each.graph, fusion, channels_last_3d.arrange(each.graph, fusion))
             for fuse in _PASSES:
                 fuse(each.graph, fusion)
-            _report(candidates, fusion)
+            for node, (name, reason) in candidates.items():  # those that are left and that no pass has reported
+                if not node._erased and node not in fusion.reported:
+                    fusion.report(name, node, value(node), reason, matched=False)
             each.recompile()

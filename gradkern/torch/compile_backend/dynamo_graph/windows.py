@@ -177,14 +177,11 @@ def _request(node: fx.Node, of_x: fx.Node, x: torch.Tensor) -> AtenRequest | Non
     (request,) = run.requests
     gradient: Any = request.inputs["dY"]
     if gradient.dim() == y.dim() + 1:  # PyTorch pools one dimension as two, the first of one element
-        attributes = {key: _of_last(each) for key, each in request.attributes.items()}
+        # of an attribute for two, what the last has: one number, or two, before it and after it
+        every = request.attributes.items()
+        attributes = {key: each[1::2] if isinstance(each, tuple) else each for key, each in every}
         request, gradient = replace(request, attributes=attributes), gradient.squeeze(-2)
     return None if request.views or gradient.shape != y.shape else request
-
-
-def _of_last(attribute: Any) -> Any:
-    """Of an attribute for two dimensions, what the last has: one number, or two, before it and after it."""
-    return attribute[1::2] if isinstance(attribute, tuple) else attribute
 
 
 class _Backward(TorchDispatchMode):
