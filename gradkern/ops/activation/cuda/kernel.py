@@ -20,16 +20,6 @@ def _number(types: ElementwiseTypes) -> Callable[[float], Any]:
     return float if types.compute == "float64" else float32
 
 
-def _gelu(types: ElementwiseTypes) -> Callable[..., Any]:
-    slope = slope_of(types.operator == "FastGeluGrad", types.compute, types.outputs[0], types.native_bfloat16)
-
-    @device_function
-    def gelu(d: Any, x: Any, _: Any, r: Any) -> Any:
-        return d * slope(x)
-
-    return gelu
-
-
 def sigmoid_of(types: ElementwiseTypes) -> Callable[[Any], Any]:
     """The inline device function sigmoid(z): 1/(1 + exp(-z)), and 1 less that, without cancellation. exp is the
     device's own where 16 bits are stored.
@@ -46,95 +36,64 @@ def sigmoid_of(types: ElementwiseTypes) -> Callable[[Any], Any]:
     return sigmoid
 
 
-def _quick_gelu(types: ElementwiseTypes) -> Callable[..., Any]:
-    number, sigmoid = _number(types), sigmoid_of(types)
-    ZERO, ONE, INFINITY = number(0), number(1), number(math.inf)
+def _gelu(types: ElementwiseTypes) -> Callable[..., Any]:
+    slope = slope_of(types.operator == "FastGeluGrad", types.compute, types.outputs[0], types.native_bfloat16)
+
+    @device_function
+    def gelu(d: Any, x: Any, _: Any, r: Any) -> Any:
+        return d * slope(x)
+
+    return gelu
+
+
+def _others(types: ElementwiseTypes) -> dict[str, Callable[..., Any]]:
+    ZERO, ONE, INFINITY = map(_number(types), (0, 1, math.inf))
+    both = sigmoid_of(types)
 
     @device_function
     def quick_gelu(d: Any, x: Any, _: Any, r: Any) -> Any:
         z = r[0] * x
-        s, rest = sigmoid(z)
+        s, rest = both(z)
         bend = z * rest if abs(z) < INFINITY else ZERO  # where x is finite and z is not, too
         return d * (s * (ONE + bend))
-
-    return quick_gelu
-
-
-def _relu(types: ElementwiseTypes) -> Callable[..., Any]:
-    ZERO = _number(types)(0)
 
     @device_function
     def relu(d: Any, x: Any, _: Any, r: Any) -> Any:
         return d if x > ZERO else ZERO
 
-    return relu
-
-
-def _leaky_relu(types: ElementwiseTypes) -> Callable[..., Any]:
-    ZERO = _number(types)(0)
-
     @device_function
     def leaky_relu(d: Any, y: Any, _: Any, r: Any) -> Any:
         return d if y > ZERO else r[0] * d
-
-    return leaky_relu
-
-
-def _sigmoid(types: ElementwiseTypes) -> Callable[..., Any]:
-    ONE = _number(types)(1)
 
     @device_function
     def sigmoid(d: Any, y: Any, _: Any, r: Any) -> Any:
         return d * (y * (ONE - y))
 
-    return sigmoid
-
-
-def _tanh(types: ElementwiseTypes) -> Callable[..., Any]:
-    ONE = _number(types)(1)
-
     @device_function
     def tanh(d: Any, y: Any, _: Any, r: Any) -> Any:
         return d * ((ONE - y) * (ONE + y))  # 1 - y^2 would cancel near 1
 
-    return tanh
-
-
-def _dml_relu(types: ElementwiseTypes) -> Callable[..., Any]:
-    """ReluGrad's, whose inputs come in the other order."""
-    relu = _relu(types)
-
     @device_function
-    def input_first(x: Any, d: Any, _: Any, r: Any) -> Any:
+    def dml_relu(x: Any, d: Any, _: Any, r: Any) -> Any:
         return relu(d, x, _, r)
 
-    return input_first
-
-
-def _dml_clip(types: ElementwiseTypes) -> Callable[..., Any]:
-    ZERO = _number(types)(0)
-
     @device_function
-    def clip(x: Any, d: Any, _: Any, r: Any) -> Any:
+    def dml_clip(x: Any, d: Any, _: Any, r: Any) -> Any:
         return ZERO if x <= r[0] or x >= r[1] else d
 
-    return clip
-
-
-_SLOPES = {
-    "GeluGrad": _gelu,
-    "FastGeluGrad": _gelu,
-    "QuickGeluGrad": _quick_gelu,
-    "ReluGrad": _relu,
-    "LeakyReluGrad": _leaky_relu,
-    "SigmoidGrad": _sigmoid,
-    "TanhGrad": _tanh,
-    "DmlActivationReluGrad": _dml_relu,
-    "DmlElementWiseClipGrad": _dml_clip,
-    "DmlElementWiseClipGrad1": _dml_clip,
-}
+    return {
+        "QuickGeluGrad": quick_gelu,
+        "ReluGrad": relu,
+        "LeakyReluGrad": leaky_relu,
+        "SigmoidGrad": sigmoid,
+        "TanhGrad": tanh,
+        "DmlActivationReluGrad": dml_relu,
+        "DmlElementWiseClipGrad": dml_clip,
+        "DmlElementWiseClipGrad1": dml_clip,
+    }
 
 
 def build(types: ElementwiseTypes, config: ElementwiseConfig) -> Callable[..., None]:
     """The kernel for these types and this config."""
-    return elementwise_kernel(types, config, _SLOPES[types.operator](types))
+    is_gelu = types.operator in ("GeluGrad", "FastGeluGrad")
+    return elementwise_kernel(types, config, _gelu(types) if is_gelu else _others(types)[types.operator])

@@ -6,11 +6,13 @@ cuDNN needs scale, statistics and their gradients contiguous, and in float32 for
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from numba import cuda
 from numba.cuda import float32, float64, int64
 
 from gradkern.cuda.device_code import intrinsics
+from gradkern.cuda.device_code.function import device_function
 
 ARGUMENTS = 13
 
@@ -25,33 +27,21 @@ def build(source: str, target: str, vectors: int) -> Callable[..., None]:
     WORK = float64 if source == "float64" else float32
     VECTORS = vectors
 
-    def kernel(
-        count: int,
-        a: int,
-        a_step: int,
-        to_a: int,
-        to_a_step: int,
-        b: int,
-        b_step: int,
-        to_b: int,
-        to_b_step: int,
-        c: int,
-        c_step: int,
-        to_c: int,
-        to_c_step: int,
-    ) -> None:
+    @device_function
+    def copy(value: Any, n: int, address: int, step: int, to: int, to_step: int) -> None:
+        load(value, address + n * step)
+        store(to + n * to_step, value)
+
+    def kernel(count: int, *of: int) -> None:
         value = cuda.local.array(1, WORK)
         step = int64(cuda.gridDim.x) * int64(cuda.blockDim.x)
-        i = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) + int64(cuda.threadIdx.x)
-        while i < count:
-            load(value, a + i * a_step)
-            store(to_a + i * to_a_step, value)
+        n = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) + int64(cuda.threadIdx.x)
+        while n < count:
+            copy(value, n, of[0], of[1], of[2], of[3])
             if VECTORS > 1:
-                load(value, b + i * b_step)
-                store(to_b + i * to_b_step, value)
+                copy(value, n, of[4], of[5], of[6], of[7])
             if VECTORS > 2:
-                load(value, c + i * c_step)
-                store(to_c + i * to_c_step, value)
-            i += step
+                copy(value, n, of[8], of[9], of[10], of[11])
+            n += step
 
     return kernel
