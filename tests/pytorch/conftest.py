@@ -72,3 +72,29 @@ def one_thread() -> Iterator[None]:
     with threadpool_limits(1):
         yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def graphs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch runs the graphs that Inductor's passes, and gradkern's among them, have made: Inductor writes no C++ of
+    them, whose compilation takes seconds. For tests of what graphs compute and of what is taken; what Inductor's own
+    code has and calls is tested without this.
+    """
+    import torch
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+    from torch._inductor import compile_fx
+    from torch._inductor.fx_passes.post_grad import view_to_reshape
+    from torch._inductor.virtualized import V
+
+    def after_passes(graph_module: Any, inputs: Any, is_inference: bool = False, **_: Any) -> Any:
+        view_to_reshape(graph_module)
+        with torch.no_grad():
+            mode = compile_fx.fake_tensor_prop(graph_module, inputs)
+        with V.set_fake_mode(mode):
+            compile_fx._recursive_post_grad_passes(graph_module, is_inference)
+        return make_boxed_func(graph_module)
+
+    compiled = compile_fx.compile_fx
+    monkeypatch.setattr(
+        compile_fx, "compile_fx", lambda *given, **how: compiled(*given, **{"inner_compile": after_passes, **how})
+    )

@@ -103,6 +103,7 @@ def compiled(loss: Callable[..., Any], dtype: Any) -> None:
         assert distance <= max(1.2 * (eager.float() - true).norm(), 1e-5 * true.norm())
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 @pytest.mark.parametrize("dtype", [F32, BF16])
 @pytest.mark.parametrize("loss", SPELLED)
 def test_it_is_taken_with_gradients_no_farther_from_float32_than_eagers(loss: Callable[..., Any], dtype: Any) -> None:
@@ -156,6 +157,7 @@ def test_the_gradient_of_logits_that_are_a_result_too_is_added_where_it_is_not_z
     assert not zero_gradients._known, "of the pass that failed"
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 def test_probabilities_are_left_with_the_reason() -> None:
     compiled(soft, F32)
     assert "it is not of rows of logits and labels" in str(gradkern.torch.report())
