@@ -6,22 +6,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = [
-    "ArgumentError",
-    "AttributeValueError",
-    "DTypeError",
-    "DataError",
-    "DeviceError",
-    "GradkernError",
-    "GraphError",
-    "OutputError",
-    "PolicyError",
-    "ProviderError",
-    "RegistryError",
-    "ShapeError",
-    "UnknownOperatorError",
-]
-
 
 class GradkernError(Exception):
     """Base class of every error gradkern raises on purpose."""
@@ -73,6 +57,9 @@ class RegistryError(GradkernError, ValueError):
 
 class GraphError(GradkernError, ValueError):
     """An ONNX model cannot be run: a file that is none, a value that nothing gives, a cycle."""
+
+
+__all__ = sorted(name for name in globals() if name.endswith("Error"))  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def shown(value: Any) -> str:

@@ -18,88 +18,58 @@ such call is a barrier to fusion: measure before preferring it to what Inductor 
 
 from __future__ import annotations
 
-from gradkern.torch.compile_backend.backend import register
-from gradkern.torch.functional.convolutions import batch_norm, conv1d, conv2d, conv3d
-from gradkern.torch.functional.functions import invertible_layer_norm, layer_norm, linear_gelu, rms_norm
-from gradkern.torch.functional.group_norms import group_norm, group_norm_act
-from gradkern.torch.functional.losses import cross_entropy, linear_cross_entropy
-from gradkern.torch.functional.norm_activation import batch_norm_act
-from gradkern.torch.functional.rotary import rotary_embedding
-from gradkern.torch.graphs import Graphed, graphed
-from gradkern.torch.modules.acceleration import Acceleration, accelerate
-from gradkern.torch.modules.layers import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    CrossEntropyLoss,
-    GroupNorm,
-    InvertibleLayerNorm,
-    LayerNorm,
-    LinearGELU,
-    RMSNorm,
-)
-from gradkern.torch.overrides.report import Report
-from gradkern.torch.overrides.switch import (
-    disable,
-    enable,
-    enabled,
-    follow_environment,
-    forget,
-    is_enabled,
-    report,
-    tune,
-)
-from gradkern.torch.sync_batch_norm.module import SyncBatchNorm
+from gradkern.torch.compile_backend.backend import register as _register
+from gradkern.torch.functional.convolutions import batch_norm as batch_norm
+from gradkern.torch.functional.convolutions import conv1d as conv1d
+from gradkern.torch.functional.convolutions import conv2d as conv2d
+from gradkern.torch.functional.convolutions import conv3d as conv3d
+from gradkern.torch.functional.functions import invertible_layer_norm as invertible_layer_norm
+from gradkern.torch.functional.functions import layer_norm as layer_norm
+from gradkern.torch.functional.functions import linear_gelu as linear_gelu
+from gradkern.torch.functional.functions import rms_norm as rms_norm
+from gradkern.torch.functional.group_norms import group_norm as group_norm
+from gradkern.torch.functional.group_norms import group_norm_act as group_norm_act
+from gradkern.torch.functional.losses import cross_entropy as cross_entropy
+from gradkern.torch.functional.losses import linear_cross_entropy as linear_cross_entropy
+from gradkern.torch.functional.norm_activation import batch_norm_act as batch_norm_act
+from gradkern.torch.functional.rotary import rotary_embedding as rotary_embedding
+from gradkern.torch.graphs import Graphed as Graphed
+from gradkern.torch.graphs import graphed as graphed
+from gradkern.torch.modules.acceleration import Acceleration as Acceleration
+from gradkern.torch.modules.acceleration import accelerate as accelerate
+from gradkern.torch.modules.layers import BatchNorm1d as BatchNorm1d
+from gradkern.torch.modules.layers import BatchNorm2d as BatchNorm2d
+from gradkern.torch.modules.layers import BatchNorm3d as BatchNorm3d
+from gradkern.torch.modules.layers import Conv1d as Conv1d
+from gradkern.torch.modules.layers import Conv2d as Conv2d
+from gradkern.torch.modules.layers import Conv3d as Conv3d
+from gradkern.torch.modules.layers import CrossEntropyLoss as CrossEntropyLoss
+from gradkern.torch.modules.layers import GroupNorm as GroupNorm
+from gradkern.torch.modules.layers import InvertibleLayerNorm as InvertibleLayerNorm
+from gradkern.torch.modules.layers import LayerNorm as LayerNorm
+from gradkern.torch.modules.layers import LinearGELU as LinearGELU
+from gradkern.torch.modules.layers import RMSNorm as RMSNorm
+from gradkern.torch.overrides.report import Report as Report
+from gradkern.torch.overrides.switch import disable as disable
+from gradkern.torch.overrides.switch import enable as enable
+from gradkern.torch.overrides.switch import enabled as enabled
+from gradkern.torch.overrides.switch import follow_environment as _follow_environment
+from gradkern.torch.overrides.switch import forget as forget
+from gradkern.torch.overrides.switch import is_enabled as is_enabled
+from gradkern.torch.overrides.switch import report as report
+from gradkern.torch.overrides.switch import tune as tune
+from gradkern.torch.sync_batch_norm.module import SyncBatchNorm as SyncBatchNorm
 
-__all__ = [
-    "Acceleration",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "CrossEntropyLoss",
-    "Graphed",
-    "GroupNorm",
-    "InvertibleLayerNorm",
-    "LayerNorm",
-    "LinearGELU",
-    "RMSNorm",
-    "Report",
-    "SyncBatchNorm",
-    "accelerate",
-    "batch_norm",
-    "batch_norm_act",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "cross_entropy",
-    "disable",
-    "enable",
-    "enabled",
-    "forget",
-    "graphed",
-    "group_norm",
-    "group_norm_act",
-    "invertible_layer_norm",
-    "is_enabled",
-    "layer_norm",
-    "linear_cross_entropy",
-    "linear_gelu",
-    "report",
-    "rms_norm",
-    "rotary_embedding",
-    "tune",
-]
+# pyright: reportUnsupportedDunderAll=false
+__all__ = sorted(
+    name for name, each in globals().items() if name[0] != "_" and "torch." in getattr(each, "__module__", "")
+)
+"""What is imported above, by its own name: editors and type checkers see that it is public."""
 
 
 def __dir__() -> list[str]:
     return sorted([*(name for name in globals() if name.startswith("__")), *__all__])
 
 
-follow_environment()
-register()
+_follow_environment()
+_register()

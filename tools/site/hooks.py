@@ -155,9 +155,9 @@ def reference(package: str) -> Iterator[str]:
     listed = {ast.unparse(each.targets[0]): each.value for each in tree.body if isinstance(each, ast.Assign)}
     later: dict[str, str] = ast.literal_eval(listed["_LATER"]) if "_LATER" in listed else {}
     where |= {name: f"{package}.{module}.{name}" for name, module in later.items()}
-    names = sorted(
-        ast.literal_eval(listed["__all__"]), key=lambda name: (name.endswith("Error"), name[0].isupper(), name.lower())
-    )
+    public: list[str] = [each.name for node in imports for each in node.names if each.asname == each.name]
+    public = ast.literal_eval(listed["__all__"]) if isinstance(listed["__all__"], ast.List) else public
+    names = sorted(public, key=lambda name: (name.endswith("Error"), name[0].isupper(), name.lower()))
     for name in names:
         if name in where:
             yield from (f"::: {where[name]}", *OWN_MEMBERS.get(name, ()), "")
