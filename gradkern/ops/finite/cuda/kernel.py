@@ -14,20 +14,16 @@ from gradkern.kernels.elementwise.kernel import elementwise_kernel
 from gradkern.kernels.elementwise.totals import parts_kernel, sum_kernel
 
 
-def _is_finite(double: bool) -> Callable[..., Any]:
-    FLOAT = float if double else float32
+def build(types: ElementwiseTypes, config: ElementwiseConfig) -> Callable[..., None]:
+    """The kernel of IsFinite."""
+    FLOAT = float if types.compute == "float64" else float32
     INFINITY, ONE, ZERO = FLOAT(math.inf), FLOAT(1), FLOAT(0)
 
     @device_function
     def is_finite(x: Any, _1: Any, _2: Any, r: Any) -> Any:
         return ONE if abs(x) < INFINITY else ZERO
 
-    return is_finite
-
-
-def build(types: ElementwiseTypes, config: ElementwiseConfig) -> Callable[..., None]:
-    """The kernel of IsFinite."""
-    return elementwise_kernel(types, config, _is_finite(types.compute == "float64"))
+    return elementwise_kernel(types, config, is_finite)
 
 
 @device_function
