@@ -38,7 +38,7 @@ def fuse(graph: fx.Graph, fusion: Fusion) -> None:
             head, *views = chain
             reason = fusion.against(_NAME, y) or off_gpu(y) or _reason(graph, fusion.proof, node, head)
             reason = reason or _padded(graph, node, head, views)
-            fusion.left(_NAME, head, y, reason)
+            fusion.report(_NAME, head, y, reason)
 
 
 def _chain(node: Any) -> list[fx.Node]:
