@@ -26,7 +26,6 @@ class RowArrays:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     parameters: tuple[str, ...] = ()
-    scalars: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     reductions: int = 1
     pairs: bool = False
@@ -38,7 +37,6 @@ class RowArrays:
             "input": self.inputs,
             "output": self.outputs,
             "parameter": self.parameters,
-            "scalar": self.scalars,
             "result": self.results,
         }
         return next(f"{kind}_{names.index(name)}" for kind, names in kinds.items() if name in names)
@@ -57,7 +55,7 @@ def rows_plan(
         return EmptyPlan("empty", 0, device, tuple(each.nbytes for each in call.outputs.values()))
     constant = numbers(call.attributes) if numbers and not call.scalars else ()
     tensors = {**call.inputs, **call.outputs}
-    for name in (*arrays.parameters, *arrays.scalars, *arrays.results):
+    for name in (*arrays.parameters, *arrays.results):
         if name in tensors:
             require_flat(name, tensors[name])
     problem = rows_problem(
@@ -142,7 +140,7 @@ def rows_problem(
         types_of(arrays.inputs),
         types_of(arrays.outputs),
         types_of(arrays.parameters),
-        types_of(arrays.scalars) or ("int64",) * numbers,
+        ("int64",) * numbers,
         types_of(arrays.results),
         all(tensors[name].alignment == 16 for name in arrays.parameters if name in tensors),
         arrays.reductions,

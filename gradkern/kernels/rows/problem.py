@@ -96,9 +96,7 @@ class RowsAxis(NamedTuple):
     strides: tuple[int, ...]  # of each tensor
 
 
-def problem_of(
-    types: RowsTypes, tensors: Mapping[str, Tensor], first: int, last: int, only_neighbours: bool = False
-) -> RowsProblem:
+def problem_of(types: RowsTypes, tensors: Mapping[str, Tensor], first: int, last: int) -> RowsProblem:
     """The problem of rows that have the axes from `first` to before `last` of these inputs and outputs.
 
     Raises Refusal, with the array's name, where strides fit neither of the two layouts of RowsProblem.
@@ -117,9 +115,9 @@ def problem_of(
     columns, steps = row[0] if row else RowsAxis(1, items)
     inner = 0
     if steps != items:
-        if others and others[-1].strides == items and not only_neighbours:
+        if others and others[-1].strides == items:
             inner = others.pop().size
-        elif not others and not only_neighbours:
+        elif not others:
             inner = 1
         else:
             raise Refusal(f"{names}: no axis has its elements side by side in memory; pass contiguous copies")

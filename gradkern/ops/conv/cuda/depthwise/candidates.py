@@ -40,17 +40,9 @@ def configs(problem: Problem, device: Device) -> Iterator[Mapping[str, Any]]:
 def build(problem: Problem, device: Device, config: Mapping[str, Any]) -> LaunchCandidate:
     """The kernel in this config."""
     depthwise = DepthwiseProblem.of(problem)
+    names = ("held", "threads", "channels", "stages", "width", "around")
+    made = tiling.config_of(depthwise, device=device, **{name: config[name] for name in names})
     (rows, columns), (down, across) = config["held"], config["threads"]
-    made = tiling.config_of(
-        depthwise,
-        (rows, columns),
-        (down, across),
-        config["channels"],
-        config["stages"],
-        device,
-        config["width"],
-        config["around"],
-    )
     name = (
         f"depthwise_{rows}x{columns}{f'x{made.width}' if made.width > 1 else ''}"
         f"_threads{made.lanes}x{down}x{across}_stages{made.stages}{'_around' if any(made.shifted) else ''}"
