@@ -102,7 +102,7 @@ def _missing(*packages: str) -> str | None:
 def no_search_is_left() -> Iterator[None]:
     """What a test leaves pending, on devices that are not here, would be searched for by another's `tune`."""
     yield
-    pending: Any = getattr(sys.modules.get("gradkern.dispatch.pending"), "pending", None)
+    pending: Any = getattr(sys.modules.get("gradkern.dispatch.plan_cache"), "pending", None)
     for plan in pending.plans() if pending else ():
         pending.discard(plan)
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from helpers.installed import FakeCudnn, cudnn, install, only
 
-from gradkern.cli.checks import absent, fine, problem
-from gradkern.cli.libraries import check_cudnn, check_nvvm
+from gradkern.cli.checks import absent, check_cudnn, check_nvvm, fine, problem
 
 CUDNN = {12: "nvidia-cudnn-cu12>=9.10,<10", 13: "nvidia-cudnn-cu13>=9.10,<10"}
 
