@@ -113,6 +113,7 @@ def test_the_backend_computes_gradients_and_leaves_forward_passes_to_inductor(
     assert torch.equal(gradient(net, compiled, indices), found)
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 @pytest.mark.parametrize(("option", "value"), [("scale_grad_by_freq", True), ("max_norm", 0.0)])
 def test_the_backend_says_what_it_leaves(option: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", True)

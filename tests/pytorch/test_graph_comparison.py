@@ -154,6 +154,7 @@ def step(model: nn.Module, run: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("graphs_as_they_are")
 def test_both_forms_of_a_compiled_graph_train_the_same_model() -> None:
     model = Block()
     eager, compiled = copy.deepcopy(model), torch.compile(model, backend="gradkern", options={"gradkern": True})

@@ -15,7 +15,7 @@ from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
 from gradkern.torch.compile_backend.gates import gates_of
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("compiled_anew")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("compiled_anew", "graphs_as_they_are")]
 EVERY: Any = {"gradkern": True}
 
 
