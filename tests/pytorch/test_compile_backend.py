@@ -24,6 +24,7 @@ from gradkern.torch.compile_backend.dynamo_graph import fusion
 from gradkern.torch.compile_backend.dynamo_graph import group_norm as group_norm_operators
 from gradkern.torch.compile_backend.dynamo_graph import linear_gelu as bias_gelu_operators
 from gradkern.torch.compile_backend.gates import gates_of
+from gradkern.torch.compile_backend.operators import DEFINITIONS
 from gradkern.torch.direct import Direct
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
@@ -272,6 +273,34 @@ def test_activations_behind_batch_norms_are_taken_with_them(name: str) -> None:
             nn.init.normal_(norm.weight, 3.0, 2.0)  # beyond where they bend
     found, left = check(model, images(3, 4, 7, 6))
     assert (found, left) == ({f"batch_norm + {name}" if name else "batch_norm": len(each)}, {})
+
+
+def test_inductor_knows_the_operators_before_it_meets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it writes down what their arguments are computed from, before PyTorch 2.13 even if nobody reads the log: for
+    minutes where residuals lead through many layers.
+    """
+    from torch._inductor import graph, lowering
+
+    for name in list(DEFINITIONS):
+        lowering.lowerings.pop(getattr(torch.ops.gradkern, name).default, None)
+    monkeypatch.setattr(graph, "make_fallback", lambda operator, *_, **__: pytest.fail(f"{operator} is not known"))
+    gradkern.torch.forget()
+    x = torch.randn(4, 64, requires_grad=True)
+    layers: Any = nn.Sequential(*(Residual(64) for _ in range(2)))
+    torch.compile(layers, backend="gradkern", options={"gradkern": True})(x).sum().backward()
+    assert len(gradkern.torch.report().compiled) > 1
+    made = cross_entropy_operators.CROSS_ENTROPY
+    assert lowering._maybe_layout_constraints[made] is lowering.constrain_to_fx_strides
+
+
+class Residual(nn.Module):
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(features), nn.Linear(features, features)
+
+    def forward(self, x: Any) -> Any:
+        y = x + self.linear(x)
+        return y + self.norm(y)
 
 
 def test_what_is_no_training_is_left_alone() -> None:

@@ -82,8 +82,8 @@ def define(
     words |= {each: f"Tensor(a{place}!)" for place, each in enumerate(writes)}
     many = ", ".join(["Tensor"] * len(results))
     returned = results if isinstance(results, str) else many if len(results) == 1 else f"({many})"
-    tag = torch.Tag.needs_fixed_stride_order if rows else torch.Tag.flexible_layout
-    _library.define(f"{name}({', '.join([f'{words[each]} {each}' for each in words])}) -> {returned}", tags=(tag,))
+    given = ", ".join([f"{words[each]} {each}" for each in words])
+    _library.define(f"{name}({given}) -> {returned}", tags=(_tag(rows),))
     for key in ("CPU", "CUDA"):
         _library.impl(name, lambda *arguments: answer(ask(*arguments)), key)
     torch.library.register_fake(
@@ -91,6 +91,27 @@ def define(
     )
     DEFINITIONS[name] = Definition(ask, results, fake, rows, tuple(parameters))
     return getattr(torch.ops.gradkern, name).default
+
+
+def register_fallbacks() -> None:
+    """Let Inductor know that it calls these operators as they are. By itself it finds that out where it first meets
+    one, and before PyTorch 2.13 it then writes down all that the arguments are computed from, for a log that nobody
+    reads: twelve layers with residuals are 2^24 lines.
+    """
+    from torch._inductor.lowering import (  # pyright: ignore[reportMissingImports]
+        lowerings,
+        make_fallback,
+        tag_to_layout_constraint,
+    )
+
+    for name, definition in DEFINITIONS.items():
+        operator = getattr(torch.ops.gradkern, name).default
+        if operator not in lowerings:
+            make_fallback(operator, tag_to_layout_constraint(_tag(definition.rows)))
+
+
+def _tag(rows: bool) -> Any:
+    return torch.Tag.needs_fixed_stride_order if rows else torch.Tag.flexible_layout
 
 
 def _name_of(operator: Any) -> str:
