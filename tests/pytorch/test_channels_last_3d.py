@@ -254,6 +254,12 @@ def test_by_default_large_volumes_and_their_instance_norms_are_taken() -> None:
     assert found == [(NAME, ""), *[("instance_norm + leaky_relu", "")] * 3]
 
 
+def keeps_order(dtype: torch.dtype) -> bool:
+    """Whether PyTorch's convolutions on this CPU do: in bfloat16 those without AVX-512 return channels first."""
+    x = torch.randn(1, 8, 4, 4, 4, dtype=dtype).to(memory_format=LAST)
+    return functional.conv3d(x, torch.randn(8, 8, 3, 3, 3, dtype=dtype)).is_contiguous(memory_format=LAST)
+
+
 class WithoutBias(nn.GroupNorm):
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
         return functional.group_norm(input, self.num_groups, self.weight)
@@ -274,8 +280,9 @@ def test_by_default_large_volumes_and_their_group_norms_are_taken(autocast: bool
     found = step(model, run, x)
     fusions = Counter(each.fusion for each in findings.findings() if not each.reason)
     assert fusions == {NAME: 1, "group_norm + leaky_relu": 2}  # the norm of the small volumes is Inductor's
-    first = {*traced.with_channels_first()} - {"prims.convert_element_type.default"}  # of filters
-    assert first == {"aten.clone.default", "aten.slice.Tensor"}  # as in the test of all volumes above
+    if keeps_order(torch.bfloat16 if autocast else torch.float32):
+        first = {*traced.with_channels_first()} - {"prims.convert_element_type.default"}  # of filters
+        assert first == {"aten.clone.default", "aten.slice.Tensor"}  # as in the test of all volumes above
     for name, each in exact.items():
         assert (found[name] - each).norm() <= (0.1 if autocast else 1e-3) * each.norm() + 1e-6, name
 
