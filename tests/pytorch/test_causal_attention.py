@@ -144,6 +144,7 @@ def test_sizes_that_are_open_and_a_switch_keep_it() -> None:
     assert reasons(at_most, gates={"causal attention": False}) == ["switched off"]
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 @pytest.mark.models
 @pytest.mark.parametrize("name", ["transformers GPT2", "transformers Llama"])
 def test_transformers_mask_of_a_compiled_model_is_left_out(name: str) -> None:

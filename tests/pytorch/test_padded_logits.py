@@ -107,6 +107,7 @@ class Step:
             assert distance <= 1.2 * bound + torch.finfo(one.dtype).eps / 2 * exact.norm()
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 @pytest.mark.parametrize(("loss", "case"), LOSSES)
 def test_losses_logits_and_gradients_are_as_near_to_float64_as_eagers(loss: Callable[..., Any], case: str) -> None:
     step = Step(loss, case)
@@ -184,6 +185,7 @@ def some_classes(logits: Any, labels: Any) -> Any:
     return functional.cross_entropy(logits[..., :29].reshape(-1, 29), labels.clamp(max=28).view(-1))
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 @pytest.mark.parametrize(
     ("loss", "reason"),
     [
@@ -199,6 +201,7 @@ def test_other_heads_stay_as_they_are_with_the_reason(loss: Callable[..., Any], 
     assert reasons() == [reason]
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_where_nothing_is_gained_heads_stay_as_they_are(monkeypatch: pytest.MonkeyPatch, on_gpu: bool) -> None:
     monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", on_gpu)
@@ -224,6 +227,7 @@ _WHISPER |= {"num_mel_bins": 8, "max_source_positions": 16, "max_target_position
 MODELS = {"BertForMaskedLM": _BERT, "GPT2LMHeadModel": _GPT, "WhisperForConditionalGeneration": _WHISPER}
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 @pytest.mark.models
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_transformers_have_eagers_gradients_and_parameters(name: str) -> None:

@@ -104,6 +104,7 @@ def test_sums_of_two_types_are_as_near_to_float64_as_eager(kind: str) -> None:
             assert (found[name] - exact[name]).norm() <= bound, name
 
 
+@pytest.mark.usefixtures("graphs_as_they_are")
 def test_norms_that_others_read_in_float32_stay_so() -> None:
     class Read(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
