@@ -1252,7 +1252,6 @@ def run(
     dY2: _T | None = None,
     *,
     epsilon: float = 1e-05,
-    mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
     activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,
@@ -1275,7 +1274,6 @@ def run(
       Y: output of the forward pass: where relu was 0, or leaky_relu negative; in place of B
       dY2: another gradient of the output, added to dY
       epsilon: accepted for compatibility; saved_inv_std already has it
-      mode: on a GPU, cuDNN's older functions in this mode and nothing else; auto, the fastest of all kernels
       activation: none, relu, leaky_relu (t where t > 0, else activation_alpha * t), silu (t / (1 + exp(-t))), relu6
           (t between 0 and 6), hardswish (t relu6(t + 3) / 6), elu (t where t > 0, else activation_alpha (exp(t) -
           1)) or gelu (t Phi(t))
@@ -4532,7 +4530,6 @@ def prepare(
     dY2: _Array | None = None,
     *,
     epsilon: float = 1e-05,
-    mode: Literal["auto", "spatial", "spatial_persistent"] = "auto",
     activation: Literal["none", "relu", "leaky_relu", "silu", "relu6", "hardswish", "elu", "gelu"] = "none",
     activation_alpha: float = 0.01,
     outputs: _BatchNormalizationGradOutput | Iterable[_BatchNormalizationGradOutput] | None = None,

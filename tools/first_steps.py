@@ -94,7 +94,7 @@ def _libraries(options: Options) -> None:
     if options["process"] == "empty":
         import_module("numba.cuda")
     operators = {each.operator for each in _gradients(options)}
-    if operators & {"ConvGrad", "BatchNormalizationGrad"}:  # they search among cuDNN's kernels, too
+    if "ConvGrad" in operators:  # it searches among cuDNN's kernels and cuBLAS products, too
         import_module("gradkern.cudnn.library").library()
         import_module("gradkern.cublas.library").bindings()
 

@@ -1,4 +1,4 @@
-"""cuDNN as C has it: the functions gradkern calls, and the numbers of cudnn_graph.h and cudnn_ops.h, in one table.
+"""cuDNN as C has it: the functions gradkern calls, and the numbers of cudnn_graph.h, in one table.
 
 cudnnBackendSetAttribute and GetAttribute take an attribute by number, the type of its elements by number, a count and
 an address. So each kind of descriptor is listed once with its attributes and their types; everything else has names.
@@ -30,44 +30,11 @@ FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {  # name -> what it retu
     ),
     "cudnnBackendFinalize": (ctypes.c_int, (_POINTER,)),
     "cudnnBackendExecute": (ctypes.c_int, (_POINTER, _POINTER, _POINTER)),
-    # older functions: only those of batch norm compute something
-    "cudnnCreateTensorDescriptor": (ctypes.c_int, (_POINTER,)),
-    "cudnnDestroyTensorDescriptor": (ctypes.c_int, (_POINTER,)),
-    "cudnnSetTensorNdDescriptor": (ctypes.c_int, (_POINTER, ctypes.c_int, ctypes.c_int, _POINTER, _POINTER)),
-    "cudnnBatchNormalizationBackward": (
-        ctypes.c_int,
-        (
-            *(_POINTER, ctypes.c_int, *(_POINTER,) * 4),  # handle, mode, factors
-            *(_POINTER,) * 6,  # X, dY, dX, each after its descriptor
-            *(_POINTER,) * 4,  # the parameters' descriptor, scale, dScale, dBias
-            *(ctypes.c_double, _POINTER, _POINTER),  # epsilon, mean, inverse standard deviation
-        ),
-    ),
-    "cudnnBatchNormalizationBackwardEx": (
-        ctypes.c_int,
-        (
-            *(_POINTER, ctypes.c_int, ctypes.c_int, *(_POINTER,) * 4),  # handle, mode, operations, factors
-            *(_POINTER,) * 10,  # X, Y, dY, dZ, dX, each after its descriptor
-            *(_POINTER,) * 5,  # the parameters' descriptor, scale, bias, dScale, dBias
-            *(ctypes.c_double, _POINTER, _POINTER, _POINTER),  # epsilon, mean, inverse standard deviation, activation
-            *(_POINTER, _SIZE, _POINTER, _SIZE),  # workspace and reserve space, each before its size
-        ),
-    ),
-    "cudnnGetBatchNormalizationBackwardExWorkspaceSize": (
-        ctypes.c_int,
-        (_POINTER, ctypes.c_int, ctypes.c_int, *(_POINTER,) * 7, _POINTER),
-    ),
-    "cudnnGetBatchNormalizationTrainingExReserveSpaceSize": (
-        ctypes.c_int,
-        (_POINTER, ctypes.c_int, ctypes.c_int, _POINTER, _POINTER, _POINTER),
-    ),
 }
 
 DATA_TYPES: Mapping[str, int] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}  # cudnnDataType_t
 CROSS_CORRELATION = 1  # of cudnnConvolutionMode_t: what everyone calls a convolution
 ADDITION = 0  # of cudnnPointwiseMode_t
-BATCH_NORM_MODES: Mapping[str, int] = {"spatial": 1, "spatial_persistent": 2}  # of cudnnBatchNormMode_t
-BATCH_NORM_ALONE = 0  # of cudnnBatchNormOps_t: neither an addition nor an activation after it
 
 
 class HeuristicMode(IntEnum):

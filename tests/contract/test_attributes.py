@@ -114,8 +114,12 @@ def test_a_type_comes_from_the_out_array_and_else_from_the_default(provider: Fak
         (DML, {"Epsilon": -1e-5}, "attribute Epsilon has the value -1e-05; the least allowed is 0"),
         (DML, {"Epsilon": float("nan")}, "attribute Epsilon has the value nan; the least allowed is 0"),
         # string
-        (BATCH, {"mode": 1}, "attribute mode is 1; expected a string"),
-        (BATCH, {"mode": "fast"}, "attribute mode is 'fast'; allowed are auto, spatial, spatial_persistent"),
+        (BATCH, {"activation": 1}, "attribute activation is 1; expected a string"),
+        (
+            BATCH,
+            {"activation": "fast"},
+            "attribute activation is 'fast'; allowed are none, relu, leaky_relu, silu, relu6, hardswish, elu, gelu",
+        ),
         (
             CONV,
             {"auto_pad": "same_upper"},

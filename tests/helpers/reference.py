@@ -210,7 +210,6 @@ def _batch_norm(
     dY2: Array | None = None,
     *,
     epsilon: float = 1e-5,
-    mode: str = "auto",
     activation: str = "none",
     activation_alpha: float = 0.01,
 ) -> Gradients:

@@ -31,9 +31,7 @@ Arithmetic is float32 (float64 for float64). If dZ of 16 bits is requested, the 
 rounded dZ. The statistics may be any values, not only those of X. epsilon is accepted for compatibility: saved_inv_std
 already includes it.
 
-On a GPU a search finds the fastest of gradkern's kernels and cuDNN's functions; cuDNN has none with an activation or a
-residual. Policy.kernel pins one of them by name. `mode` restricts the candidates to cuDNN's functions in that mode.
-These do not write dX over dY or X. On other providers `mode` has no effect.
+On a GPU a search finds the fastest of gradkern's kernels. Policy.kernel pins one of them by name.
 
 If mean and variance are constants, as in inference or with running statistics, dX has only its first term:
 DmlBatchNormalizationGrad, with the same sums.

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.aten.request import AtenRequest, Split, Translation, masked, of_each_axis, require_cudnn
+from gradkern.torch.aten.request import AtenRequest, Declined, Split, Translation, masked, of_each_axis
 from gradkern.torch.flags import flags
 
 _GAINLESS = 100.0
@@ -35,7 +35,8 @@ def _conv(grad: Any, x: Any, weight: Any, *rest: Any) -> AtenRequest:
     }
     if transposed:
         attributes["output_padding"] = of_each_axis(output_padding, spatial)
-    require_cudnn(x)
+    if x.is_cuda and not torch._C._get_cudnn_enabled():  # a search may find one of its engines
+        raise Declined("torch.backends.cudnn.enabled is False")
     outputs = masked(("dX", "dW", "dB"), mask)
     operator = "ConvTransposeGrad" if transposed else "ConvGrad"
     return AtenRequest(operator, {"dY": grad, "X": x, "W": weight}, outputs, attributes)

@@ -18,7 +18,6 @@ from gradkern.torch.aten.request import (
     Translation,
     View,
     masked,
-    require_cudnn,
     require_weight,
 )
 from gradkern.torch.flags import flags
@@ -113,7 +112,6 @@ def _native(grad: Any, x: Any, weight: Any, *rest: Any) -> AtenRequest:
 def _trained(grad: Any, x: Any, weight: Any, mean: Any, inv_std: Any, mask: Any) -> AtenRequest:
     if mean is None or inv_std is None:
         raise Declined("the statistics of the batch were not saved")
-    require_cudnn(x)
     scale = _or_ones(weight, (x.shape[1],), mean.dtype)
     inputs = {"dY": grad, "X": x, "Scale": scale, "saved_mean": mean, "saved_inv_std": inv_std}
     return AtenRequest("BatchNormalizationGrad", inputs, masked(("dX", "dScale", "dBias"), mask))

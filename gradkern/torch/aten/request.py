@@ -115,12 +115,6 @@ def in_order_of(tensor: torch.Tensor) -> View:
     return lambda each: each.permute(order)
 
 
-def require_cudnn(x: torch.Tensor) -> None:
-    """Raise Declined where a search may find an engine of cuDNN and PyTorch has cuDNN disabled."""
-    if x.is_cuda and not torch._C._get_cudnn_enabled():
-        raise Declined("torch.backends.cudnn.enabled is False")
-
-
 def require_weight(weight: torch.Tensor | None, *wanted: bool) -> None:
     """Raise Declined where a gradient of a weight that is not there is wanted: PyTorch's kernel knows what it means."""
     if weight is None and True in wanted:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.batch_norm import OPERATOR, OUTPUTS, Case, case
-from helpers.calls import prepare_any, run_any
+from helpers.calls import run_any
 from helpers.reference import reference
 from helpers.searches import keep_searches_in
 from helpers.tolerance import assert_close
@@ -88,21 +88,12 @@ def test_every_ranked_kernel_is_right_when_it_is_pinned(dtype: str, last: bool) 
     chosen: Any = plan.plan
     (found,) = chosen.results.values()
     assert found.confirmed
-    assert {"streaming", "cudnn"} <= {row.source for row in found.ranking}
+    assert {"streaming", "persistent"} <= {row.source for row in found.ranking}
     assert plan.kernel == found.ranking[0].name
     for row in found.ranking[:8]:
         pinned: dict[str, Any] = {"policy": {"kernel": row.name}}
         assert gradkern.prepare(OPERATOR, **tensors, **pinned).kernel == row.name
         check(operands, gradkern.run(OPERATOR, **tensors, **pinned))
-
-
-@LAST
-@pytest.mark.parametrize("mode", ["spatial", "spatial_persistent"])
-def test_a_mode_is_pinned(mode: str, last: bool) -> None:
-    operands = case(IMAGES, h, f, f)
-    tensors = on_gpu(operands, last)
-    assert prepare_any(OPERATOR, **tensors, mode=mode).kernel.endswith(f"_{mode}")
-    check(operands, run_any(OPERATOR, **tensors, mode=mode))
 
 
 @pytest.mark.parametrize("search", ["heuristic", "default", "background"])
@@ -119,12 +110,6 @@ def test_dX_may_be_written_over_what_it_is_made_of(last: bool, over: str) -> Non
     results = gradkern.run(OPERATOR, **tensors, out={"dX": tensors[over]})
     assert results.dX is tensors[over]
     check(operands, results)
-
-
-def test_a_mode_of_cudnns_does_not_write_in_place() -> None:
-    tensors = on_gpu(case(IMAGES, f))
-    with pytest.raises(gradkern.ProviderError, match="cuDNN does not say that dX may be written over dY or X"):
-        gradkern.run(OPERATOR, **tensors, mode="spatial", out={"dX": tensors["X"]})
 
 
 @pytest.mark.parametrize("outputs", [["dX"], ["dScale", "dBias"], ["dBias"], ["dX", "dScale"]], ids=" ".join)

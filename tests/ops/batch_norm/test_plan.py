@@ -67,8 +67,6 @@ def call(
     shape: tuple[int, ...] = (4, 8, 5, 3),
     outputs: tuple[str, ...] = ("dX", "dScale", "dBias"),
     policy: Policy | None = None,
-    mode: str = "auto",
-    in_place: frozenset[tuple[str, str]] = frozenset(),
     **changes: Tensor,
 ) -> Call:
     X, vector = tensor(shape), tensor(shape[1:2])
@@ -77,16 +75,16 @@ def call(
     for name, changed in changes.items():
         (inputs if name in inputs else results)[name] = changed
     wanted = {name: results[name] for name in outputs}
-    attributes = {"epsilon": 1e-5, "mode": mode}
-    return Call("BatchNormalizationGrad", inputs, wanted, attributes, {}, in_place, "cuda:0", policy or Policy())
+    attributes = {"epsilon": 1e-5}
+    return Call("BatchNormalizationGrad", inputs, wanted, attributes, {}, frozenset(), "cuda:0", policy or Policy())
 
 
-def test_one_search_is_among_our_kernel_and_cudnns_routes(search: Search) -> None:
+def test_one_search_is_among_our_kernels(search: Search) -> None:
     plan = batch_norm.plan(call())
     ((task, pin),) = search.asked
     assert (task.kind, task.detail) == ("BatchNormalizationGrad float32 channels-first", "4x8x5x3")
     assert (task.terms, pin) == (4 * 15, None)
-    assert [source.name for source in task.sources] == ["streaming", "persistent", "cudnn"]
+    assert [source.name for source in task.sources] == ["streaming", "persistent"]
     assert plan.kernel == "fake"
 
 
@@ -107,14 +105,7 @@ def test_what_should_be_faster_serves_until_a_search_is_made(
     batch_norm.plan(call(shape, dY=X, X=X, dX=X))
     ((task, _),) = search.asked
     assert task.sources[0].name == first
-    assert {source.name for source in task.sources} == {"streaming", "persistent", "cudnn"}
-
-
-@pytest.mark.parametrize("mode", ["spatial", "spatial_persistent"])
-def test_a_pinned_mode_leaves_cudnn_alone(search: Search, mode: str) -> None:
-    batch_norm.plan(call(mode=mode))
-    ((task, _),) = search.asked
-    assert [(source.name, source.problem.mode) for source in task.sources] == [("cudnn", mode)]
+    assert {source.name for source in task.sources} == {"streaming", "persistent"}
 
 
 def test_a_kernel_is_pinned_by_its_name(search: Search) -> None:
@@ -128,8 +119,6 @@ def test_the_key_tells_apart_all_that_the_answer_depends_on(search: Search) -> N
         call(),
         call((4, 8, 3, 5)),
         call(outputs=("dX",)),
-        call(mode="spatial"),
-        call(in_place=frozenset({("X", "dX")})),
         call(X=tensor((4, 8, 5, 3), alignment=4)),
         call(dY=last, X=last, dX=last),
         call(Scale=tensor((8,), "float64")),
@@ -175,8 +164,8 @@ def test_an_output_that_overlaps_itself_is_refused(search: Search) -> None:
 
 def test_no_candidate_left_is_a_refusal_with_the_reasons(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*_: Any, **__: Any) -> Choice:
-        raise Refusal("cudnn: too old")
+        raise Refusal("persistent: too large")
 
     monkeypatch.setattr(batch_norm, "choose", none_left)
-    with pytest.raises(Refusal, match="cudnn: too old"):
+    with pytest.raises(Refusal, match="persistent: too large"):
         batch_norm.plan(call())

@@ -1,7 +1,4 @@
-"""BatchNormalizationGrad on a GPU: the fastest of gradkern's own kernels and cuDNN's functions, found by a search.
-
-A pinned `mode` leaves only cuDNN's older functions in that mode: nothing else has modes.
-"""
+"""BatchNormalizationGrad on a GPU: the fastest of gradkern's own kernels, found by a search."""
 
 from __future__ import annotations
 
@@ -55,15 +52,13 @@ def _modules(problem: Problem, device: Device) -> list[str]:
     own = ["streaming", "persistent"] if problem.activation_recomputable else ["streaming"]
     if persistent.comes_first(problem, device):
         own.reverse()
-    return [*own, "cudnn"] if problem.plain else own
+    return own
 
 
 def _task(call: Call, device: Device) -> Task:
-    mode = call.attributes["mode"]
     activation = with_alpha(call.attributes)
-    problem = Problem(**call.inputs, **call.outputs, mode=mode, activation=activation, in_place=bool(call.in_place))
+    problem = Problem(**call.inputs, **call.outputs, activation=activation)
     name, _ = without_alpha(activation)
-    modules = _modules(problem, device) if mode == "auto" else ["cudnn"]
     told = [name] if name != "none" else []
     told += ["dZ"] if problem.dZ is not None else []
     return Task(
@@ -74,7 +69,8 @@ def _task(call: Call, device: Device) -> Task:
         outputs=problem.outputs,
         terms=problem.elements,
         sources=tuple(
-            Implementation(name, f"gradkern.ops.batch_norm.cuda.{name}", problem, device) for name in modules
+            Implementation(module, f"gradkern.ops.batch_norm.cuda.{module}", problem, device)
+            for module in _modules(problem, device)
         ),
         reference=partial(elements, problem),
     )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
 
 from gradkern.call import Tensor
-
-Mode = Literal["auto", "spatial", "spatial_persistent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +13,7 @@ class Problem:
     """The requested outputs of dX, dScale, dBias and dZ, from dY, X, Scale, saved_mean and saved_inv_std and the
     optional B, Y and dY2, in this order.
 
-    A tensor's strides are in bytes. `mode` pins cuDNN's mode; `in_place`: dX is written over dY or X; `activation` is
-    as from with_alpha.
+    A tensor's strides are in bytes. `activation` is as from with_alpha.
     """
 
     dY: Tensor
@@ -28,8 +24,6 @@ class Problem:
     dX: Tensor | None = None
     dScale: Tensor | None = None
     dBias: Tensor | None = None
-    mode: Mode = "auto"
-    in_place: bool = False
     B: Tensor | None = None
     Y: Tensor | None = None
     dY2: Tensor | None = None
@@ -41,15 +35,6 @@ class Problem:
         return self.X.dtype.name
 
     @property
-    def work(self) -> str:
-        """The type of the arithmetic."""
-        return "float64" if self.dtype == "float64" else "float32"
-
-    @property
-    def channels(self) -> int:
-        return self.X.shape[1]
-
-    @property
     def positions(self) -> int:
         """Positions of an image: 1 where there are no spatial axes."""
         return prod(self.X.shape[2:])
@@ -58,11 +43,6 @@ class Problem:
     def elements(self) -> int:
         """Elements of a channel."""
         return self.X.shape[0] * self.positions
-
-    @property
-    def plain(self) -> bool:
-        """It is the gradient of the batch norm alone."""
-        return self.activation == "none" and self.activation_recomputable
 
     @property
     def activation_recomputable(self) -> bool:
