@@ -206,7 +206,7 @@ def test_other_heads_stay_as_they_are_with_the_reason(loss: Callable[..., Any], 
 def test_where_nothing_is_gained_heads_stay_as_they_are(monkeypatch: pytest.MonkeyPatch, on_gpu: bool) -> None:
     monkeypatch.setattr(fusion, "_ON_EVERY_DEVICE", on_gpu)
     step = Step(as_it_is, "bfloat16")
-    sizes = {"cross_entropy": True} if on_gpu else True
+    sizes: Any = {"cross_entropy": True} if on_gpu else True
     fast = torch.compile(step.__call__, backend="gradkern", options={"gradkern": sizes})
     assert step.run(fast)[1].is_contiguous()
     assert reasons() == (["fewer than 4194304 bytes"] if on_gpu else ["it is not on a GPU"])

@@ -83,7 +83,8 @@ def persistent_plan(config: PersistentConfig, partition: Partition, device: Devi
     """given: the kernel's names of the tensors, in the order of their addresses in a call."""
     name = f"persistent_{config.cluster_size}x{config.group}x{config.width}"
     clusters = config.cluster_size, config.cluster_size
-    return _planned("persistent_kernel", name, config, partition, clusters, device, ARGUMENTS, given)
+    builder = "gradkern.kernels.channels.persistent_kernel:build"
+    return _planned(builder, name, config, partition, clusters, device, ARGUMENTS, given)
 
 
 def channels_last_plan(partition: RowsPartition, device: Device, given: list[str]) -> LaunchPlan:
@@ -91,11 +92,12 @@ def channels_last_plan(partition: RowsPartition, device: Device, given: list[str
     config = partition.config
     name = f"persistent_{partition.cluster_size}x{partition.vectors}x{config.width}"
     clusters, arguments = (partition.cluster_size, max_cluster_size(device)), channels_last.ARGUMENTS
-    return _planned("channels_last_kernel", name, config, partition, clusters, device, arguments, given)
+    builder = "gradkern.kernels.channels.channels_last_kernel:build"
+    return _planned(builder, name, config, partition, clusters, device, arguments, given)
 
 
 def _planned(
-    module: str,
+    builder: str,
     name: str,
     config: PersistentConfig | ChannelsLastConfig,
     partition: Partition | RowsPartition,
@@ -107,7 +109,7 @@ def _planned(
     """The launch of a kernel whose clusters process items in turn; the partition has all constant arguments. clusters:
     the blocks of one, and the most that the kernel is loaded for.
     """
-    builder, (cluster_size, most) = f"gradkern.kernels.channels.{module}:build", clusters
+    cluster_size, most = clusters
     kernel = kernel_of_config(device, builder, config, arguments=len(arguments), cluster=most)
     resident = kernel.resident_blocks(config.threads, cluster_size)
     if not resident:

@@ -15,7 +15,7 @@ from gradkern.cpu.compile import INLINE, kernel
 from gradkern.cpu.element_types import arithmetic, array_type, load, real, store, zeros
 from gradkern.cpu.flat_plan import FlatPlan, argument_type
 from gradkern.cpu.threads import QUEUE, take
-from gradkern.ops.local_response_norm import Windows
+from gradkern.ops.local_response_norm.windows import Windows
 
 
 @numba.njit(**INLINE)

@@ -14,9 +14,9 @@ from helpers.tolerance import assert_close
 
 from gradkern.call import Tensor
 from gradkern.cuda.device_code.columns import bits_of
-from gradkern.ops.local_response_norm import Windows
 from gradkern.ops.local_response_norm.cuda.kernel import build
 from gradkern.ops.local_response_norm.cuda.plan import ARGUMENTS
+from gradkern.ops.local_response_norm.windows import Windows
 
 DML = "DmlLocalResponseNormalizationGrad"
 

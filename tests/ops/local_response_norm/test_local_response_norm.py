@@ -8,7 +8,7 @@ from helpers.compiled import HOPPER, OTHERS, SHARED_MEMORY, made_of
 
 import gradkern
 from gradkern.call import Call, Tensor
-from gradkern.ops.local_response_norm import Windows
+from gradkern.ops.local_response_norm.windows import Windows
 from gradkern.policy import Policy
 from gradkern.strides import end_to_end
 

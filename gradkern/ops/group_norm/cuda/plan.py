@@ -43,6 +43,9 @@ _CHANNELS = 8  # of a block that adds up the parameters' gradients: a sector of 
 _OF_SAMPLES = {"sample_scale_grad", "sample_shift_grad"}
 _LATER = ("groups", "map", "parameters")  # steps after the first
 _SUMS = {"dgamma", "dbeta", *_OF_SAMPLES}
+_BUILDER = "gradkern.ops.group_norm.cuda.channel_kernel:build"
+_GROUPS = "gradkern.ops.group_norm.cuda.totals_kernel:build_groups"
+_PARAMETERS = "gradkern.ops.group_norm.cuda.totals_kernel:build_parameters"
 _Way = tuple[GroupNormConfig, dict[str, int], int]
 """A config, the sizes of its parts, and blocks."""
 
@@ -68,10 +71,9 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     given = [*_named(call.inputs, call.operator), *_named(call.outputs, call.operator), "sums"]
     arguments = named(ARGUMENTS, numbers, given)
 
-    def launch(config: GroupNormConfig, grid: int, builder: str = "channel_kernel:build") -> Launch:
+    def launch(config: GroupNormConfig, grid: int, builder: str = _BUILDER) -> Launch:
         if grid >= 1 << 31:
             raise Refusal(f"{grid} blocks are more than a launch can have")
-        builder = f"gradkern.ops.group_norm.cuda.{builder}"
         kernel = kernel_of_config(device, builder, config, arguments=len(ARGUMENTS), cluster=config.cluster)
         return Launch(
             kernel, grid, config.threads, *arguments, config.cluster, overlaps=config.overlaps and config.step in _LATER
@@ -82,16 +84,14 @@ def plan(call: Call) -> LaunchesPlan | EmptyPlan:
     if config.step == "sums":
         pairs = layout.channels // groups * numbers["parts"]
         warps = min(32, 1 << (-(-pairs // (32 * _PAIRS)) - 1).bit_length())
-        launches.append(
-            launch(replace(one, step="groups", rows=warps), layout.samples * groups, "totals_kernel:build_groups")
-        )
+        launches.append(launch(replace(one, step="groups", rows=warps), layout.samples * groups, _GROUPS))
         if {"Y", "dX"} & tensors.keys() or ("S" in tensors and not config.keeps_sum):
             launches.append(launch(replace(config, step="map"), blocks))
     if tensors.keys() & _SUMS:
         rows = layout.samples * (1 if tensors.keys() & _OF_SAMPLES else numbers["parts"])
         rows = min(1024 // _CHANNELS, max(32 // _CHANNELS, 1 << (rows - 1).bit_length()))
         parameters = replace(one, step="parameters", lanes=_CHANNELS, rows=rows)
-        launches.append(launch(parameters, -(-layout.channels // _CHANNELS), "totals_kernel:build_parameters"))
+        launches.append(launch(parameters, -(-layout.channels // _CHANNELS), _PARAMETERS))
     size = 2 * layout.samples * (layout.channels * numbers["parts"] + groups) * config.itemsize
     return LaunchesPlan(config.name.replace("sums_", ""), size, tuple(launches), (), (0,), device)
 

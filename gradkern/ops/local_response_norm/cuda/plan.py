@@ -8,7 +8,7 @@ from gradkern.cuda.device_code.kernel_name import kernel_name
 from gradkern.cuda.launch import Launch, kernel_of, named
 from gradkern.cuda.launches_plan import LaunchesPlan
 from gradkern.cuda.rows import EmptyPlan, device_of
-from gradkern.ops.local_response_norm import Windows
+from gradkern.ops.local_response_norm.windows import Windows
 from gradkern.strides import is_dense
 
 ARGUMENTS = (  # of both kernels

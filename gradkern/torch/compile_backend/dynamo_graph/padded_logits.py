@@ -15,6 +15,7 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
+from torch.fx.node import map_arg  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # pyright: ignore[reportMissingImports]
 
@@ -114,7 +115,7 @@ def _padded(graph: fx.Graph, loss: fx.Node, head: fx.Node, views: list[fx.Node])
 
 def _result(target: Any, given: Any) -> Any:
     """What a call gives, without data."""
-    first, *rest = fx.node.map_arg(given, lambda node: node.meta["example_value"])
+    first, *rest = map_arg(given, lambda node: node.meta["example_value"])
     return getattr(first, target)(*rest) if isinstance(target, str) else target(first, *rest)
 
 
