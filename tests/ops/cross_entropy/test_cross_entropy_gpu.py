@@ -237,7 +237,7 @@ def test_the_linear_layer_too(sizes: tuple[int, int, int], dtype: str) -> None:
         "B": random.standard_normal(classes).astype(dtype),
         "weight": random.uniform(0.5, 2, classes).astype(d if dtype == d else f),
     }
-    for options in OPTIONS:
+    for options in (each for each in OPTIONS if "capped" not in each):
         rows_or_one = (rows,) if options.get("reduction") == "none" else ()
         dY = np.asarray(random.standard_normal(rows_or_one)).astype(d if dtype == d else f)
         inputs = {**given, "dY": dY}
