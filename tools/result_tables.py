@@ -125,7 +125,7 @@ LOADS = {"framework": "PyTorch and its context", "import": "gradkern", "librarie
 def gains() -> str:
     """What gradkern gains in the training steps of whole models, for the README."""
     rows = measured("train.json")["rows"]
-    return "\n\n".join((train_tables.gains(rows), _train_origin(rows))) if rows else ""
+    return "\n\n".join((train_tables.gains(rows, 12), _train_origin(rows))) if rows else ""
 
 
 def train() -> str:

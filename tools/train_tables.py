@@ -27,8 +27,10 @@ def geometric_mean(numbers: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-def gains(rows: Sequence[Row]) -> str:
-    """A line for each model whose steps were timed, by every column, and what gradkern gains over torch.compile."""
+def gains(rows: Sequence[Row], most: int | None = None) -> str:
+    """A line for each model whose steps were timed, for the first of them, by every column; and what gradkern gains
+    over torch.compile, in the mean of all.
+    """
     every = ("eager", "enable", "compile", "gradkern", "compile+graph", "gradkern+graph")
     ratios = {"gradkern": "compile / gradkern", "gradkern+graph": "the same in a graph"}
     rows = [row for row in rows if any(_ms(row, each) for each in every)] or rows
@@ -43,7 +45,7 @@ def gains(rows: Sequence[Row]) -> str:
     for column, where in zip(ratios, ("", "in a graph "), strict=True):
         found = [each for each in (ratio(row, column) for row in rows) if each]
         means += [f"{where}{geometric_mean(found):.3f} of {len(found)} rows"] if found else []
-    return "\n\n".join([table(head, lines), *([f"Geometric means: {', '.join(means)}."] if means else [])])
+    return "\n\n".join([table(head, lines[:most]), *([f"Geometric means: {', '.join(means)}."] if means else [])])
 
 
 def loss_calls(rows: Sequence[Row]) -> str:
