@@ -73,10 +73,11 @@ def test_gradkerns_graphs_stay_where_they_are_no_slower(monkeypatch: pytest.Monk
 
 
 def test_a_host_that_others_use_does_not_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first two of gradkern's four turns are disturbed: the kernels' times decide."""
+    """The first two of gradkern's four turns are disturbed: the kernels' times decide, where they bound the step."""
     disturbed = [4, 10]  # a step of each way and the compilation come before
-    assert tuned(monkeypatch, Clock(0.010, disturbed), 5.0, 4.0)(1) == "ours"
-    assert tuned(monkeypatch, Clock(0.010, disturbed), 4.0, 5.0)(1) == "plain"
+    assert tuned(monkeypatch, Clock(0.010, disturbed), 9.5, 9.0)(1) == "ours"
+    assert tuned(monkeypatch, Clock(0.010, disturbed), 9.0, 9.5)(1) == "plain"
+    assert tuned(monkeypatch, Clock(0.010, disturbed), 5.0, 4.0)(1) == "plain"
 
 
 @pytest.mark.parametrize(("on_device", "recommended"), [(4.0, True), (9.5, False)])
@@ -94,7 +95,7 @@ def test_a_cuda_graph_is_recommended_where_the_host_bounds_the_step(
         (0.011, (4.0, 5.0), "ours", "plain"),
         (0.009, (), "plain", "plain"),
         (0.010, (4.0, 5.0), "plain", "plain"),  # neither clearly shorter
-        (0.010, (5.0, 4.0), "ours", "ours"),
+        (0.010, (5.0, 4.0), "plain", "ours"),  # nor that: the host bounds it, and its price is less with Inductor's
     ],
 )
 def test_a_cuda_graph_has_the_kernels_that_take_less_time(

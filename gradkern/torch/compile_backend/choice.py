@@ -87,7 +87,7 @@ class StepTimes:
             f"{used}'s are used"
         )
         on_device = self.inductor_on_device if self.is_plain_in_graph else self.gradkern_on_device
-        if on_device is None or on_device > _HOST_BOUND * min(self.gradkern, self.inductor):
+        if on_device is None or not is_host_bound(on_device, min(self.gradkern, self.inductor)):
             return text
         return (
             f"{text}. The host bounds it, its kernels take {on_device:.2f} ms: gradkern.torch.graphed makes it a CUDA "
@@ -95,8 +95,11 @@ class StepTimes:
         )
 
 
-_HOST_BOUND = 0.85
-"""The share of a step that its kernels take at most where the host bounds it: gaps between kernels take some, too."""
+def is_host_bound(on_device: float, step: float) -> bool:
+    """Whether the host bounds a step, by the times of its kernels and of all: gaps between kernels take some, too."""
+    return on_device <= 0.85 * step
+
+
 compared: list[StepTimes] = []
 """Every step that was compared, for the report."""
 

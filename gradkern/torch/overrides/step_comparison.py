@@ -143,7 +143,8 @@ def forget_runs() -> None:
 
 def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
     """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are clearly shorter with.
-    Where neither are, and in CUDA graphs, those whose kernels take less time.
+    Where neither are, Inductor's if the host bounds the step, as its launches cost the host less, and else those whose
+    kernels take less time. In CUDA graphs always the latter.
     """
     graphs = [each for each in choice.live() if each.ran]
     if not ranks.of_first(bool(graphs)):
@@ -168,7 +169,8 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
     plain = in_graph = inductor.least < ours.least
     if slowest[0] and slowest[1]:
         in_graph = slowest[1] < slowest[0]
-        plain = in_graph if inductor.least <= ours.most and ours.least <= inductor.most else plain
+        if inductor.least <= ours.most and ours.least <= inductor.most:
+            plain = in_graph or choice.is_host_bound(slowest[0], ours.least)
     found = StepTimes(ours.least, inductor.least, plain, in_graph, *slowest)
     for each in graphs:
         each.plain, each.plain_in_graph = found.is_plain, found.is_plain_in_graph

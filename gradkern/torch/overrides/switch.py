@@ -177,8 +177,9 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
              them trains the model. 5 show what single calls cannot: whether the host bounds the step, as with small
              batches, or the device. Where the device does, calls pay even if they gain less than they cost the host.
              Of a model that is compiled with backend="gradkern", 8 repeats + 4 steps find out whether it is faster as
-             Inductor alone compiles it; then it runs so. Where neither is, the kernels that take less time decide. The
-             report says whether a CUDA graph would help
+             Inductor alone compiles it; then it runs so. Where neither is, Inductor's form runs if the host bounds the
+             step, and else the one whose kernels take less time; a CUDA graph always has the latter. The report says
+             whether a CUDA graph would help
 
     The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
     backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: in the first step with
