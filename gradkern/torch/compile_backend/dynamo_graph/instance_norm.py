@@ -111,9 +111,11 @@ def fuse(graph: fx.Graph, fusion: Fusion, last: set[fx.Node]) -> None:
             continue
         fusion.report(name, node, x)
         with graph.inserting_before(end):
-            kind = {"dtype": wide(x), "device": x.device}
-            filled = {name: ((x.shape[1],), fill) for name, fill in _FILLS.items()}
-            parameters = [call[name] or graph.call_function(torch.full, each, kind) for name, each in filled.items()]
+            parameters = [
+                call[name]
+                or graph.call_function(torch.full, ((x.shape[1],), fill), {"dtype": wide(x), "device": x.device})
+                for name, fill in _FILLS.items()
+            ]
             shift = _without_bias(call["input"], node, fusion)
             tensors = call["input"], *parameters, shift
             found = graph.call_function(INSTANCE_NORM, (*tensors, call["eps"], activation, alpha))
