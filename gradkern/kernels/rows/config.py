@@ -211,7 +211,8 @@ def _inner(problem: RowsProblem, capability: tuple[int, int]) -> Iterator[RowsCo
             teams = most_threads // lanes
             if problem.columns <= cluster * teams * most:
                 yield _of_inner(problem, lanes, teams, -(-problem.columns // (cluster * teams)), cluster)
-    yield replace(_of_inner(problem, shorter, 1024 // shorter, max(1, most // 2)), held=False)
+    threads = 1024 if _registers(problem) <= 64 else 512
+    yield replace(_of_inner(problem, shorter, threads // shorter, max(1, most // 2)), held=False)
 
 
 def _of_inner(problem: RowsProblem, lanes: int, teams: int, vectors: int, cluster: int = 1) -> RowsConfig:
