@@ -50,3 +50,8 @@ class LossConfig:
     biased: bool = False
     logit_bias: bool = False
     overlaps: bool = False
+
+    @property
+    def caps(self) -> bool:
+        """Whether the kernel caps the logits."""
+        return self.softcap > 0 and not self.capped

@@ -115,7 +115,7 @@ def forward_arithmetic(types: RowsTypes, config: RowsConfig, loss: LossConfig) -
     APPROXIMATE = types.inputs[0] in ("float16", "bfloat16")
     LABELS, ENTROPY, GRADIENT, WEIGHTED = bool(loss.labels), loss.entropy, loss.gradient, loss.weighted
     SMOOTHING, BIASED, BIAS = loss.smoothing > 0, loss.logit_bias, int(loss.weighted)
-    CAPPED, CAPS = loss.softcap > 0, loss.softcap > 0 and not loss.capped
+    CAPPED, CAPS = loss.softcap > 0, loss.caps
     Z = loss.z_loss > 0
     LOGS = ENTROPY or SMOOTHING or Z or not LABELS
     E, LEFT, Z_LOSS, CAP, INVERSE_CAP = _constants(

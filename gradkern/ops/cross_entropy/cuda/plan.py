@@ -186,8 +186,7 @@ class Steps:
             reductions=2 if roles.forward else 0,
             pairs=True,
         )
-        caps = loss.softcap > 0 and not loss.capped
-        plain = not (loss.smoothing or caps or roles.probabilities or arrays.parameters)
+        plain = not (loss.smoothing or loss.caps or roles.probabilities or arrays.parameters)
         problem = rows_problem(call.operator, arrays, tensors, roles.axis, roles.axis + 1, self._device, numbers=1)
         few = plain and roles.forward and problem.width == 8 and not (problem.inner or problem.shifted)
         few = few and problem.vectors > 128

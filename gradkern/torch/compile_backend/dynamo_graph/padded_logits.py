@@ -19,6 +19,7 @@ from torch.fx.node import map_arg  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # pyright: ignore[reportMissingImports]
 
+from gradkern.ops.cross_entropy.parts import padded
 from gradkern.torch.compile_backend.dynamo_graph.cross_entropy import CROSS_ENTROPY, NARROW
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, off_gpu
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
@@ -26,7 +27,8 @@ from gradkern.torch.compile_backend.dynamo_graph.proof import Proof, memory, nam
 from gradkern.torch.compile_backend.operators import DEFINITIONS
 
 _NAME = "padded logits"
-_VECTOR, _LINE = 8, 64  # elements of 16 bits in what one instruction loads, and in a line of memory
+_VECTOR = 8  # elements of 16 bits in what one instruction loads
+_MANY = 1024  # classes, from which on rows are whole lines of memory
 _VIEWS = {"view", "reshape", "flatten", "contiguous", "unsqueeze", "squeeze"}
 _CUT = "gradkern_padded_logits"  # of a node's meta: it is the first columns of its argument
 
@@ -72,7 +74,7 @@ def _padded(graph: fx.Graph, loss: fx.Node, head: fx.Node, views: list[fx.Node])
     """Let head and loss have padded rows. Returns why not, in which case nothing is changed."""
     y = head.meta["example_value"]
     classes = y.shape[-1]
-    more = -classes % (_LINE if classes >= 16 * _LINE else _VECTOR)
+    more = padded(classes, y.itemsize) - classes if classes >= _MANY else -classes % _VECTOR
     seen = rows = y.new_empty((*y.shape[:-1], classes + more)).requires_grad_(y.requires_grad)
     for each in views:
         seen = None if each.kwargs else _result(each.target, (seen, *_resized(each, classes, classes + more)))
@@ -95,10 +97,10 @@ def _padded(graph: fx.Graph, loss: fx.Node, head: fx.Node, views: list[fx.Node])
         none = made("new_zeros", weight, (more, weight.meta["example_value"].shape[1]))
         weight = made(torch.cat, [weight, none])
         bias = made(torch.cat, [bias, made("new_full", bias, (more,), -math.inf)])
-        padded = made(functional.linear, call["input"], weight, bias, result=rows)
-        logits = made(operator.getitem, padded, (..., slice(None, classes)))
+        whole = made(functional.linear, call["input"], weight, bias, result=rows)
+        logits = made(operator.getitem, whole, (..., slice(None, classes)))
     logits.meta[_CUT] = classes
-    last = padded
+    last = whole
     for each in views:
         with graph.inserting_after(each):
             last = made(each.target, last, *_resized(each, classes, classes + more))
@@ -119,13 +121,13 @@ def _result(target: Any, given: Any) -> Any:
     return getattr(first, target)(*rest) if isinstance(target, str) else target(first, *rest)
 
 
-def _resized(view: fx.Node, classes: int, padded: int) -> tuple[Any, ...]:
+def _resized(view: fx.Node, classes: int, columns: int) -> tuple[Any, ...]:
     """Its arguments behind the first, with the padded number in the place of that of all classes."""
     _, *rest = view.args
     if view.target not in ("view", "reshape"):
         return tuple(rest)
     sizes = rest[0] if isinstance(rest[0], list | tuple) else rest
-    return (*sizes[:-1], padded if sizes[-1] == classes else sizes[-1])
+    return (*sizes[:-1], columns if sizes[-1] == classes else sizes[-1])
 
 
 def give_whole(graph: fx.Graph) -> dict[int, int]:
