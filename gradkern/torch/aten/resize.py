@@ -43,6 +43,8 @@ def _antialiased(mode: str) -> Callable[..., AtenRequest]:
         steps = _steps(input_size, output_size, scales)
         if align_corners:
             steps = [(size - 1) / (outputs - 1) if outputs > 1 else 0.0 for size, outputs in sizes]
+        if grad.device.type != "cpu":
+            steps = _copying(steps, input_size, output_size)
         filtered = {"mode": mode, "antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5}
         return _request(grad, input_size, steps, coordinate_transformation_mode="half_pixel", **filtered)
 
