@@ -355,7 +355,7 @@ def trained(mode: str | None, steps: int) -> tuple[list[torch.Tensor], int]:
     given: Any = {"options": {"gradkern": True}} if mode is None else {"mode": mode}
     run, x, before = torch.compile(model, backend="gradkern", **given), random(512, 256), 0
     for step in range(steps):
-        model.zero_grad(set_to_none=False)
+        model.zero_grad()  # to None: gradients live in the memory of CUDA graphs, which the next step takes again
         torch.compiler.cudagraph_mark_step_begin()
         run(x).float().square().mean().backward()
         if step == 9:
