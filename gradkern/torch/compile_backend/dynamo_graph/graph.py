@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -10,6 +12,7 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._C._functorch import is_functorch_wrapped_tensor  # pyright: ignore[reportMissingImports]
 from torch._C._nn import pad  # pyright: ignore[reportMissingImports]  functional.pad in Dynamo's graph
 from torch.fx.experimental.symbolic_shapes import statically_known_true  # pyright: ignore[reportMissingImports]
+from torch.fx.node import map_arg  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 _CALLED: dict[Any, str] = {
@@ -57,6 +60,13 @@ def called(node: fx.Node | None) -> str:
     return _METHODS.get(str(node.target), "") if node.op == "call_method" else ""
 
 
+def result(target: Any, given: Any, named: Any = None, found: Mapping[fx.Node, Any] = MappingProxyType({})) -> Any:
+    """What a call gives, without data. found: values of nodes that differ from those that they have."""
+    first, *rest = map_arg(given, lambda node: found[node] if node in found else node.meta["example_value"])
+    named = map_arg(named or {}, lambda node: found[node] if node in found else node.meta["example_value"])
+    return getattr(first, target)(*rest, **named) if isinstance(target, str) else target(first, *rest, **named)
+
+
 def calls(graph: fx.Graph, *targets: Any) -> list[fx.Node]:
     """The calls of these functions, in the order of the program."""
     return [each for each in graph.nodes if each.op == "call_function" and each.target in targets]
@@ -81,11 +91,11 @@ def same_kind(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 def memory_format(tensor: torch.Tensor) -> Any:
     """torch.contiguous_format or channels last; None of a tensor that is neither."""
     formats = [torch.contiguous_format, *{4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(tensor.dim(), [])]
-    found: Any = (each for each in formats if _same_strides(tensor, torch.empty_like(tensor, memory_format=each)))
+    found: Any = (each for each in formats if same_strides(tensor, torch.empty_like(tensor, memory_format=each)))
     return next(found, None)
 
 
-def _same_strides(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_strides(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Of symbols no guard is made."""
     return all(map(statically_known_true, [a == b for a, b in zip(one.stride(), other.stride(), strict=True)]))
 
@@ -93,13 +103,13 @@ def _same_strides(one: torch.Tensor, other: torch.Tensor) -> bool:
 def replaces(node: fx.Node, made: torch.Tensor) -> bool:
     """Whether `replace` can give this the strides of what the node computes."""
     found = node.meta["example_value"]
-    return _same_strides(made, found) or memory_format(found) is not None
+    return same_strides(made, found) or memory_format(found) is not None
 
 
 def replace(node: fx.Node, made: fx.Node, value: torch.Tensor | None = None) -> None:
     """Replace the node with `made`. value: its result, without data, if its strides may differ from eager's."""
     found = node.meta["example_value"]
-    if value is not None and not _same_strides(value, found):
+    if value is not None and not same_strides(value, found):
         with node.graph.inserting_after(made):
             made = node.graph.call_method("contiguous", (made,), {"memory_format": memory_format(found)})
     made.meta = dict(node.meta)

@@ -15,14 +15,13 @@ from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
-from torch.fx.node import map_arg  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # pyright: ignore[reportMissingImports]
 
 from gradkern.ops.cross_entropy.parts import padded
 from gradkern.torch.compile_backend.dynamo_graph.cross_entropy import CROSS_ENTROPY, NARROW
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion, off_gpu
-from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, value
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, result, value
 from gradkern.torch.compile_backend.dynamo_graph.proof import Proof, memory, name_of
 from gradkern.torch.compile_backend.operators import DEFINITIONS
 
@@ -77,13 +76,13 @@ def _padded(graph: fx.Graph, loss: fx.Node, head: fx.Node, views: list[fx.Node])
     more = padded(classes, y.itemsize) - classes if classes >= _MANY else -classes % _VECTOR
     seen = rows = y.new_empty((*y.shape[:-1], classes + more)).requires_grad_(y.requires_grad)
     for each in views:
-        seen = None if each.kwargs else _result(each.target, (seen, *_resized(each, classes, classes + more)))
+        seen = None if each.kwargs else result(each.target, (seen, *_resized(each, classes, classes + more)))
         if seen is None or seen.shape != (*each.meta["example_value"].shape[:-1], classes + more):
             return "its logits are sliced or arranged by classes"
 
-    def made(target: Any, *given: Any, result: Any = None) -> fx.Node:
+    def made(target: Any, *given: Any, example: Any = None) -> fx.Node:
         node = graph.create_node("call_method" if isinstance(target, str) else "call_function", target, given)
-        node.meta = {**head.meta, "example_value": _result(target, given) if result is None else result}
+        node.meta = {**head.meta, "example_value": result(target, given) if example is None else example}
         return node
 
     def narrow(node: fx.Node) -> fx.Node:
@@ -97,7 +96,7 @@ def _padded(graph: fx.Graph, loss: fx.Node, head: fx.Node, views: list[fx.Node])
         none = made("new_zeros", weight, (more, weight.meta["example_value"].shape[1]))
         weight = made(torch.cat, [weight, none])
         bias = made(torch.cat, [bias, made("new_full", bias, (more,), -math.inf)])
-        whole = made(functional.linear, call["input"], weight, bias, result=rows)
+        whole = made(functional.linear, call["input"], weight, bias, example=rows)
         logits = made(operator.getitem, whole, (..., slice(None, classes)))
     logits.meta[_CUT] = classes
     last = whole
@@ -113,12 +112,6 @@ def _padded(graph: fx.Graph, loss: fx.Node, head: fx.Node, views: list[fx.Node])
         if not each.users:
             graph.erase_node(each)
     return ""
-
-
-def _result(target: Any, given: Any) -> Any:
-    """What a call gives, without data."""
-    first, *rest = map_arg(given, lambda node: node.meta["example_value"])
-    return getattr(first, target)(*rest) if isinstance(target, str) else target(first, *rest)
 
 
 def _resized(view: fx.Node, classes: int, columns: int) -> tuple[Any, ...]:

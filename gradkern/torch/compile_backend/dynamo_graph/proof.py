@@ -238,10 +238,13 @@ def _written_places(target: Any) -> frozenset[tuple[int | None, str]] | None:
 
 def memory(arguments: Any) -> frozenset[int]:
     """The storages of the tensors among these arguments, and within them."""
-    nodes = [each for each in tree_leaves(arguments) if isinstance(each, fx.Node)]
-    values = [each for node in nodes for each in tree_leaves(node.meta.get("example_value"))]
-    tensors = [each for each in values if isinstance(each, torch.Tensor) and not is_functorch_wrapped_tensor(each)]
-    return frozenset(each.untyped_storage()._cdata for each in tensors)
+    return storages([each.meta.get("example_value") for each in tree_leaves(arguments) if isinstance(each, fx.Node)])
+
+
+def storages(values: Any) -> frozenset[int]:
+    """Those of the tensors among these values, and within them."""
+    tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+    return frozenset(each.untyped_storage()._cdata for each in tensors if not is_functorch_wrapped_tensor(each))
 
 
 def _touched(node: fx.Node) -> frozenset[int]:

@@ -14,6 +14,7 @@ from gradkern.torch.compile_backend.dynamo_graph import (
     batch_norm,
     causal_attention,
     channels_last_3d,
+    contiguous_rows,
     cross_entropy,
     depthwise_conv,
     group_norm,
@@ -28,6 +29,7 @@ from gradkern.torch.compile_backend.dynamo_graph.norms import norms, others
 from gradkern.torch.compile_backend.gates import Gates
 
 _PASSES = (
+    contiguous_rows.arrange,
     batch_norm.fuse,
     group_norm.fuse,
     add_norm.fuse,
