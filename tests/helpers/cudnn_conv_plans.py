@@ -1,7 +1,7 @@
-"""Run by the tests in a process of its own: candidates of cases from standard input, for an H200 that is not there.
+"""Run by the tests in a process of its own: candidates of cases that are asked for, for an H200 that is not there.
 
-cuDNN makes plans for a device that is described to it, and needs of the driver that its library can be loaded. The
-answer, on standard output, has for every case its candidates, each with what became of its plan.
+cuDNN makes plans for a device that is described to it, and needs of the driver that its library can be loaded. An
+answer has for every case its candidates, each with what became of its plan.
 """
 
 from __future__ import annotations
@@ -39,12 +39,16 @@ def main() -> None:
     stub_driver.load(Path(sys.argv[1]))
     described = Descriptor("device", json=PROPERTIES.read_bytes())
     cudnn.description = lambda device: described
-    asked = json.load(sys.stdin)
     alive = _Count()
-    answers = [_answer(Case.of(case), asked["variations"]) for case in asked["cases"]]
-    cudnn._graph.cache_clear()
-    gc.collect()
-    json.dump({"answers": answers, "alive": alive.now, "made": alive.made}, sys.stdout)
+
+    def answer(asked: Any) -> dict[str, Any]:
+        before = alive.made
+        answers = [_answer(Case.of(case), asked["variations"]) for case in asked["cases"]]
+        cudnn._graph.cache_clear()
+        gc.collect()
+        return {"answers": answers, "alive": alive.now, "made": alive.made - before}
+
+    stub_driver.serve(answer)
 
 
 class _Count:

@@ -12,6 +12,9 @@ import platform
 import struct
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ import pytest
 
 from helpers.checkout import ROOT
 
-__all__ = ["COMPILING", "NAMES", "ask", "load", "machine_is_known", "write"]
+__all__ = ["COMPILING", "NAMES", "load", "machine_is_known", "serve", "serving", "write"]
 
 NAMES = (  # what cuDNN 9.28's libraries are linked against; what they look up later they may do without
     "cuGetErrorString",
@@ -78,17 +81,41 @@ def machine_is_known() -> bool:
     return platform.system() == "Linux" and platform.machine() in _MACHINES
 
 
-def ask(module: str, folder: Path, question: Any) -> Any:
-    """What a module answers in a process of its own, which loads the driver that does nothing from the folder."""
+@contextmanager
+def serving(module: str, folder: Path) -> Iterator[Callable[[Any], Any]]:
+    """What a module answers in a process of its own, which loads the driver that does nothing from the folder: it
+    `serve`s there.
+    """
     if not machine_is_known():
         pytest.skip("the driver that does nothing is written for Linux on x86-64 or ARM")
     if not any(_installed(f"nvidia-cudnn-{each}") for each in ("cu12", "cu13")):
         pytest.skip("cuDNN is not installed: pip install '.[cu12]'")
+    pipe: Any = subprocess.PIPE
     command = [sys.executable, "-m", module, str(folder)]
-    asked = json.dumps(question)
-    done = subprocess.run(command, cwd=ROOT / "tests", input=asked, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    with subprocess.Popen(command, cwd=ROOT / "tests", stdin=pipe, stdout=pipe, text=True) as process:
+        there: Any = process.stdin
+        here: Any = process.stdout
+
+        def ask(question: Any) -> Any:
+            there.write(json.dumps(question) + "\n")
+            there.flush()
+            line = here.readline()
+            assert line, f"the process of {module} ended with {process.wait()}"
+            answer = json.loads(line)
+            assert "error" not in answer, answer["error"]
+            return answer
+
+        yield ask
+
+
+def serve(answer: Callable[[Any], Any]) -> None:
+    """Answer questions from standard input to its end, one a line."""
+    for line in sys.stdin:
+        try:
+            answered = answer(json.loads(line))
+        except Exception:
+            answered = {"error": traceback.format_exc()}
+        print(json.dumps(answered), flush=True)
 
 
 def _installed(name: str) -> bool:
