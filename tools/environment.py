@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".venv"
 STAMP = HOME / "gradkern.json"
-"""Written last: which extras of which pyproject.toml are installed, by which Python."""
+"""Which extras of which pyproject.toml are installed, by which Python. An environment without it is somebody else's."""
 
 
 PACKS = ROOT / "gradkern" / "packs"
@@ -41,15 +41,19 @@ def _installed(*extras: str) -> Path:
     source = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     made = _stamp()
     same = made.get("pyproject") == source and made.get("python") == sys.version and made.get("root") == str(ROOT)
-    if same and set(extras) <= set(made["extras"]) and interpreter.exists():
+    if same and set(extras) <= set(made.get("extras", ())) and interpreter.exists():
         return interpreter
+    if HOME.is_symlink() or (HOME.exists() and not made):
+        sys.exit(f"{HOME} would be replaced, but was not made by this command: move it away, or remove it")
     wanted = sorted({*extras, *made.get("extras", ())}) if same else sorted(extras)
     print(f"making {HOME} with gradkern[{','.join(wanted)}]", file=sys.stderr, flush=True)
-    STAMP.unlink(missing_ok=True)
-    venv.create(HOME, with_pip=True, clear=not same)
+    venv.create(HOME, clear=not same)
+    made = {"pyproject": source, "python": sys.version, "root": str(ROOT)}
+    STAMP.write_text(json.dumps(made))  # where this does not end, it is taken up again
+    venv.create(HOME, with_pip=True)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", f"{ROOT}[{','.join(wanted)}]"]
     subprocess.run([interpreter, *install], check=True)
-    STAMP.write_text(json.dumps({"pyproject": source, "python": sys.version, "root": str(ROOT), "extras": wanted}))
+    STAMP.write_text(json.dumps({**made, "extras": wanted}))
     return interpreter
 
 

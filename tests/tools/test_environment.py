@@ -67,3 +67,63 @@ def test_ctrl_c_leaves_it_out(
     monkeypatch.setattr(environment.subprocess, "run", interrupted)
     assert environment.python("test") == PYTHON
     assert "kernels are compiled when they are first needed" in capsys.readouterr().err
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What is installed into the environment of a checkout in tmp_path, in order; nothing is."""
+    installed: list[str] = []
+
+    def create(home: Path, *, with_pip: bool = False, clear: bool = False) -> None:
+        if clear and home.exists():
+            for each in home.rglob("*"):
+                if each.is_file():
+                    each.unlink()
+        (home / "bin").mkdir(parents=True, exist_ok=True)
+        (home / "bin" / "python").touch()
+
+    def run(command: list[Any], **_: Any) -> None:
+        installed.append(str(command[-1]))
+
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "HOME", tmp_path / ".venv")
+    monkeypatch.setattr(environment, "STAMP", tmp_path / ".venv" / "gradkern.json")
+    monkeypatch.setattr(environment.venv, "create", create)
+    monkeypatch.setattr(environment.subprocess, "run", run)
+    return installed
+
+
+def test_what_is_installed_is_not_installed_again(made: list[str], tmp_path: Path) -> None:
+    for extras in (("test",), ("test",), ("demo",), ("test", "demo")):
+        assert environment.python(*extras, pack=False) == tmp_path / ".venv" / "bin" / "python"
+    assert made == [f"{tmp_path}[test]", f"{tmp_path}[demo,test]"]
+
+
+def test_an_installation_that_was_interrupted_is_taken_up(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    run = environment.subprocess.run
+    monkeypatch.setattr(environment.subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        environment.python("test", pack=False)
+    monkeypatch.setattr(environment.subprocess, "run", run)
+    environment.python("test", pack=False)
+    assert made == [f"{tmp_path}[test]"]
+
+
+@pytest.mark.parametrize("how", ["a folder", "a link"])
+def test_an_environment_of_somebody_else_is_left_alone(made: list[str], tmp_path: Path, how: str) -> None:
+    theirs = tmp_path / (".venv" if how == "a folder" else "theirs")
+    theirs.mkdir()
+    (theirs / "kept").touch()
+    if how == "a link":
+        (theirs / "gradkern.json").write_text('{"root": "of another checkout"}')
+        (tmp_path / ".venv").symlink_to(theirs)
+    with pytest.raises(SystemExit, match=r"\.venv would be replaced, but was not made by this command"):
+        environment.python("test", pack=False)
+    assert (theirs / "kept").exists()
+    assert not made
