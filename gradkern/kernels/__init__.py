@@ -7,7 +7,7 @@ Which block to take
                         its totals: one number of all elements
     segments            sums of rows with equal keys, in one order: gradients of gathers and embeddings
     separable           gradients of maps along each spatial axis, by the outputs that an element is a term of: average
-                        pools, resizing. `AxisMap`s say which, with which weights
+                        pools, resizing. `AxisMap`s have these, with their weights
     channels            statistics of channels, over batch and positions: batch norm, instance norm
                         (its tiles_kernel: element by element, with numbers of columns and sums over rows: GELU)
 

@@ -237,13 +237,13 @@ def gatherer(space: str, dtype: str, offsets: tuple[int, ...]) -> Callable[..., 
 
 @cache
 def gatherer_from(dtype: str, places: tuple[tuple[int, int], ...], width: int = 1) -> Callable[..., Any]:
-    """A device function gather(values, addresses): loads `width` elements of shared memory from addresses[which] +
-    offset for each (which, offset) of `places`, in their order. addresses: a local array of int64.
+    """A device function gather(values, addresses): loads `width` elements of shared memory from addresses[place] +
+    offset for each (place, offset) of `places`, in their order. addresses: a local array of int64.
     """
 
     def gather(builder: Any, values: Any, addresses: Any) -> None:
-        for index, (which, offset) in enumerate(places):
-            address = builder.trunc(_get(builder, addresses, 1, which)[0], _WORD)
+        for index, (place, offset) in enumerate(places):
+            address = builder.trunc(_get(builder, addresses, 1, place)[0], _WORD)
             words = _load_words(builder, "shared", address, offset, width * _ITEMSIZE[dtype])
             _put(builder, values, _from_words(builder, words, dtype, width), width * index)
 

@@ -133,7 +133,7 @@ class SumsConfig:
 
     @property
     def shared_bytes(self) -> int:
-        return 32 * self.threads  # a vector of sums of each; or which rows of a tile have a sum
+        return 32 * self.threads  # a vector of sums of each; or the rows of a tile that have a sum
 
 
 def sort_config(rows: int, count: int) -> tuple[SortConfig, int]:

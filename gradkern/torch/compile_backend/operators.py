@@ -141,7 +141,7 @@ def gradient(
     """Define torch.ops.gradkern.NAME_backward, and let the operator have it as its backward pass. Returns its overload.
 
     ask       takes the gradient of the operator's first result, the only one that has a gradient; arguments and results
-              of the operator by their names; and, where it has an argument `mask`, which gradients are wanted, last
+              of the operator by their names; and, where it has an argument `mask`, the gradients that are wanted, last
     of        the operator's arguments whose gradients it returns
     computed  further arguments of `ask`, or others than the operator's: functions of those of the operator
     constant  an argument, a tensor or None, that changes nothing: its gradient is zero

@@ -265,8 +265,8 @@ class Kernel:
     def _original(
         self, tensors: tuple[torch.Tensor, ...], keys: Any, *args: Any, **named: Any
     ) -> tuple[Any, Callable[[Signature], Counter]]:
-        """PyTorch's answer; gradkern's where its kernel raises as it is not deterministic. And which of a signature's
-        counters counts it.
+        """PyTorch's answer; gradkern's where its kernel raises as it is not deterministic. And the one of a signature's
+        counters that counts it.
         """
         try:
             return self.override.original(keys, *args, **named), _DECLINED

@@ -6,7 +6,7 @@ cores. Copies run at memory bandwidth, so that an engine for channels-last array
 channels, may gain more than they cost.
 
 Of channels-last arrays of 16 bits cuDNN computes groups of 4, 8, 16 or 32 channels; others, as the 24 of RegNetY, it
-transposes and pads, which takes two to three times as long as a convolution in wider groups (bfloat16 on an H200).
+transposes and pads: two to three times the time of a convolution in wider groups (bfloat16 on an H200).
 Channels of neighbouring groups are neighbours in memory. So `count` groups are one group whose filters are 0 for the
 channels of the others: more products, and the same arrays X and dY. Only W or dW is copied.
 """

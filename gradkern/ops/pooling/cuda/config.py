@@ -48,7 +48,7 @@ class MaxPoolConfig(ByElementType):
 class Reach:
     """Of `size` inputs along an axis, from a multiple of the stride on: the windows that reach them.
 
-    first: the first of these, counted from that which begins (without `begin`, the padding) at the first input
+    first: the first of these, counted from the one that begins (without `begin`, the padding) at the first input
     """
 
     kernel: int
@@ -66,7 +66,7 @@ class Reach:
         return (self.size - 1 + self.begin) // self.stride - self.first + 1
 
     def taps(self, window: int) -> Iterator[tuple[int, int]]:
-        """Of a window, counted from `first`: each of the inputs that it has, and which of its elements that is."""
+        """Of a window, counted from `first`: each of the inputs that it has, and the number of its element there."""
         for x in range(self.size):
             tap, rest = divmod(x + self.begin - (window + self.first) * self.stride, self.dilation)
             if rest == 0 and 0 <= tap < self.kernel:
@@ -122,8 +122,8 @@ class PatchConfig(ByElementType):
         return tuple(product(range(planes.count), range(rows.count)))
 
     def table(self, line: int) -> tuple[tuple[int, int, int, int], ...]:
-        """Of the windows of a line, which of its elements is which of the patch, for adds_where_equal: places in arrays
-        of sums (of positions by channels), dY and indices (of windows by channels), and wanted indices.
+        """Of the windows of a line, their elements and those of the patch they are, for adds_where_equal: places in
+        arrays of sums (of positions by channels), dY and indices (of windows by channels), and wanted indices.
         """
         (planes, rows, columns), found = self.reaches, list[tuple[int, int, int, int]]()
         plane, row = self.lines[line]

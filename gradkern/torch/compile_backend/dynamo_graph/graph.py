@@ -135,7 +135,7 @@ def is_cast(node: Any) -> bool:
 
 
 def type_read(node: fx.Node) -> torch.dtype | None:
-    """The type that the call's result may be given: that which it has, or the one of 16 bits that all that reads it
+    """The type that the call's result may be given: its own, or the one of 16 bits that all that reads it
     casts it to, as products do under autocast. None where it is no tensor.
     """
     y = value(node)

@@ -27,7 +27,7 @@ from gradkern.torch.compile_backend.operators import DEFINITIONS
 
 _NAME = "padded logits"
 _VECTOR = 8  # elements of 16 bits in what one instruction loads
-_MANY = 1024  # classes, from which on rows are whole lines of memory
+_MANY = 1024  # with so many classes, rows are whole lines of memory
 _VIEWS = {"view", "reshape", "flatten", "contiguous", "unsqueeze", "squeeze"}
 _CUT = "gradkern_padded_logits"  # of a node's meta: it is the first columns of its argument
 
@@ -70,7 +70,7 @@ def _reason(graph: fx.Graph, proof: Proof, loss: fx.Node, head: fx.Node) -> str:
 
 
 def _padded(graph: fx.Graph, loss: fx.Node, head: fx.Node, views: list[fx.Node]) -> str:
-    """Let head and loss have padded rows. Returns why not, in which case nothing is changed."""
+    """Let head and loss have padded rows. Returns why not; nothing is changed then."""
     y = head.meta["example_value"]
     classes = y.shape[-1]
     more = padded(classes, y.itemsize) - classes if classes >= _MANY else -classes % _VECTOR

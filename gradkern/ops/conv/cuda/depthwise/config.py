@@ -287,12 +287,12 @@ class DepthwiseConfig:
         packed = (rows * columns * self.itemsize, columns * self.itemsize, self.itemsize)
         return strides[1:] == packed
 
-    def _channels_last(self, rows: int, columns: int, which: int) -> SharedTile:
+    def _channels_last(self, rows: int, columns: int, place: int) -> SharedTile:
         """Of the halo array, 0, or of the tiled array, 1."""
-        step, vector, shifts = self.channels, self.vectors[which], 0
-        if self.shifted[which]:
+        step, vector, shifts = self.channels, self.vectors[place], 0
+        if self.shifted[place]:
             step = round_up(self.channels * self.itemsize + 16 - self.itemsize, 16) // self.itemsize
-            strides = (self.halo_strides, self.tiled_strides)[which]
+            strides = (self.halo_strides, self.tiled_strides)[place]
             shifts = 16 // gcd(16, *strides[2:])
             vector = 16 // self.itemsize
         plane = rows * columns * step
