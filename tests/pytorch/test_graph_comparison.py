@@ -110,6 +110,39 @@ def test_a_cuda_graph_has_the_kernels_that_take_less_time(
     assert (f"a CUDA graph, with {captured}" in str(gradkern.torch.report())) == bool(on_device)
 
 
+def test_inductors_form_is_compiled_as_torch_compile_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that Inductor finds it in its caches, and knows that parameters stay where they are."""
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+    from torch._guards import TracingContext
+    from torch._inductor import compile_fx
+
+    seen: list[Any] = []
+
+    def inner(graph_module: Any, inputs: Any, **how: Any) -> Any:
+        mode = TracingContext.get().fake_mode
+        assert mode is not None
+        assert mode.shape_env is not None
+        seen.append((graph_module.code, [each.shape for each in inputs], list(how["static_input_idxs"])))
+        return make_boxed_func(graph_module)
+
+    compiled = compile_fx.compile_fx
+    monkeypatch.setattr(
+        compile_fx, "compile_fx", lambda *given, **how: compiled(*given, **{**how, "inner_compile": inner})
+    )
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8))
+    torchs, gradkerns = (torch.compile(model, backend=backend) for backend in ("inductor", "gradkern"))
+    torchs(torch.randn(3, 4)).sum().backward()
+    expected = seen.copy()
+    gradkerns(torch.randn(3, 4)).sum().backward()
+    (graph,) = choice.live()
+    graph.plain = True
+    seen.clear()
+    gradkerns(torch.randn(3, 4)).sum().backward()
+    assert len(expected) == 2
+    assert expected[0][2]
+    assert seen == expected
+
+
 def test_a_graph_that_is_not_of_the_step_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(plain=0.001)
     other = Choice(clock.ours, clock.compile_plain)

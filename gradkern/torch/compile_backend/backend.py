@@ -14,12 +14,13 @@ def gradkern(
     graph_module: fx.GraphModule, inputs: Any, *, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> Any:
     """The backend: see `gradkern.torch.compile_backend`."""
+    from torch._guards import TracingContext, tracing  # pyright: ignore[reportMissingImports]
     from torch._inductor import list_mode_options  # pyright: ignore[reportMissingImports]
     from torch._inductor.compile_fx import compile_fx  # pyright: ignore[reportMissingImports]
 
     from gradkern.torch.compile_backend import findings, zero_gradients
     from gradkern.torch.compile_backend.call_sites import write_call_sites
-    from gradkern.torch.compile_backend.choice import Choice, copied, has_open_sizes
+    from gradkern.torch.compile_backend.choice import Choice, copied, has_open_sizes, of_dynamo
     from gradkern.torch.compile_backend.dynamo_graph.cross_entropy import logits_among_results
     from gradkern.torch.compile_backend.dynamo_graph.padded_logits import cut, give_whole
     from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
@@ -47,8 +48,12 @@ def gradkern(
     if not is_compared:
         return ours
 
+    dynamo = TracingContext.try_get()
+
     def compile_plain(given: Any) -> Any:
-        return compile_fx(plain, given, config_patches=settings)
+        """As Dynamo has it compiled: otherwise Inductor would look into no cache, and take parameters for inputs."""
+        with tracing(TracingContext(None if dynamo is None else dynamo.fake_mode)):
+            return compile_fx(plain, of_dynamo(plain, given), config_patches=settings)
 
     return Choice(ours, compile_plain)
 

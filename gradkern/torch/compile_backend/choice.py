@@ -117,7 +117,20 @@ def copied(module: fx.GraphModule) -> fx.GraphModule:
     """A graph that can be rewritten while the other stays. Parameters and constants are shared."""
     made = fx.GraphModule(module, copy.deepcopy(module.graph), type(module).__name__)
     made.meta = dict(module.meta)
+    if hasattr(module, "_param_name_to_source"):  # what Dynamo says of inputs: those that are parameters are static
+        made._param_name_to_source = module._param_name_to_source
+        for node, copied_node in zip(_inputs(module), _inputs(made), strict=True):
+            copied_node._dynamo_source = node._dynamo_source
     for name, child in module.named_children():
         if isinstance(child, fx.GraphModule):
             setattr(made, name, copied(child))
     return made
+
+
+def of_dynamo(module: fx.GraphModule, given: Iterable[Any]) -> list[Any]:
+    """A graph's inputs without data, as Dynamo made them for these."""
+    return [node.meta.get("example_value", each) for node, each in zip(_inputs(module), given, strict=True)]
+
+
+def _inputs(module: fx.GraphModule) -> list[Any]:
+    return module.graph.find_nodes(op="placeholder")
