@@ -52,8 +52,11 @@ def gradkern(
 
     def compile_plain(given: Any) -> Any:
         """As Dynamo has it compiled: otherwise Inductor would look into no cache, and take parameters for inputs."""
-        with tracing(TracingContext(None if dynamo is None else dynamo.fake_mode)):
-            return compile_fx(plain, of_dynamo(plain, given), config_patches=settings)
+        made = of_dynamo(plain)
+        if dynamo is None or made is None:
+            return compile_fx(plain, given, config_patches=settings)
+        with tracing(TracingContext(dynamo.fake_mode)):
+            return compile_fx(plain, made, config_patches=settings)
 
     return Choice(ours, compile_plain)
 

@@ -127,9 +127,10 @@ def copied(module: fx.GraphModule) -> fx.GraphModule:
     return made
 
 
-def of_dynamo(module: fx.GraphModule, given: Iterable[Any]) -> list[Any]:
-    """A graph's inputs without data, as Dynamo made them for these."""
-    return [node.meta.get("example_value", each) for node, each in zip(_inputs(module), given, strict=True)]
+def of_dynamo(module: fx.GraphModule) -> list[Any] | None:
+    """A graph's inputs as Dynamo made them, without data; None where it did not make them all."""
+    found = [node.meta.get("example_value") for node in _inputs(module)]
+    return None if any(each is None for each in found) else found
 
 
 def _inputs(module: fx.GraphModule) -> list[Any]:
