@@ -51,7 +51,7 @@ def gradkern(
     dynamo = TracingContext.try_get()
 
     def compile_plain(given: Any) -> Any:
-        """As Dynamo has it compiled: otherwise Inductor would look into no cache, and take parameters for inputs."""
+        """With Dynamo's fake inputs and mode, as torch.compile: without them Inductor uses no cache of graphs."""
         made = of_dynamo(plain)
         if dynamo is None or made is None:
             return compile_fx(plain, given, config_patches=settings)

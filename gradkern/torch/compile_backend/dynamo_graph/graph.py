@@ -62,8 +62,9 @@ def called(node: fx.Node | None) -> str:
 
 def result(target: Any, given: Any, named: Any = None, found: Mapping[fx.Node, Any] = MappingProxyType({})) -> Any:
     """What a call gives, without data. found: values of nodes that differ from those that they have."""
-    first, *rest = map_arg(given, lambda node: found[node] if node in found else node.meta["example_value"])
-    named = map_arg(named or {}, lambda node: found[node] if node in found else node.meta["example_value"])
+    (first, *rest), named = map_arg(
+        (given, named or {}), lambda node: found[node] if node in found else node.meta["example_value"]
+    )
     return getattr(first, target)(*rest, **named) if isinstance(target, str) else target(first, *rest, **named)
 
 
@@ -135,8 +136,8 @@ def is_cast(node: Any) -> bool:
 
 
 def type_read(node: fx.Node) -> torch.dtype | None:
-    """The type that the call's result may be given: its own, or the one of 16 bits that all that reads it
-    casts it to, as products do under autocast. None where it is no tensor.
+    """The type that the call's result may be given: its own, or the one of 16 bits that all that reads it casts it to,
+    as products do under autocast. None where it is no tensor.
     """
     y = value(node)
     if y is None or y.dtype is not torch.float32:
