@@ -178,6 +178,9 @@ class TrainingRow:
         for _ in range(2):
             self._step(column)
         found = self.result["columns"][column]
+        compared = gradkern.torch.report().steps
+        if column.startswith("gradkern") and compared:
+            found["tuned"] = str(compared[-1])
         found["loss"] = float(self._step(column))
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()

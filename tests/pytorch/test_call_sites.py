@@ -30,7 +30,7 @@ from gradkern.torch.compile_backend.call_sites import CallSite
 from gradkern.torch.compile_backend.dynamo_graph import rewriting
 from gradkern.torch.compile_backend.inductor_graphs import passes
 from gradkern.torch.direct import OpCall
-from gradkern.torch.native import shim, sites
+from gradkern.torch.native import shim
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 assert rewriting  # by which, and by the passes, all operators are defined
@@ -187,16 +187,12 @@ def test_a_call_site_gives_the_plan_what_the_operator_does(planner: Planner, nam
 
 @pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
 @pytest.mark.parametrize("name", CALLS)
-def test_machine_code_gives_the_plan_what_the_call_site_does(
-    planner: Planner, name: str, request: pytest.FixtureRequest
-) -> None:
+def test_machine_code_gives_the_plan_what_the_call_site_does(planner: Planner, name: str) -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
     planner.made = Repeatable
-    request.addfinalizer(lambda: sites.allow(False))
     site = Site(name)
-    assert [site.misses() for _ in range(3)] == [1, 1, 0]  # planned, read, recognised
-    sites.allow(True)
-    expected = every(site.site(*site.tensors))
+    assert [site.misses() for _ in range(2)] == [1, 1]  # planned, read
+    expected = every(site.site(*site.tensors))  # recognised
     (plan,) = planner.plans
     assert isinstance(plan, Repeatable)
     call = site.site._ask(*site.arguments)
@@ -228,18 +224,14 @@ def test_machine_code_gives_the_plan_what_the_call_site_does(
     if "norm" not in name:
         assert every(site.site(*other))[0].shape[0] == 2 * expected[0].shape[0]
     assert len(plan.launched) == launched
-    for allowed in (False, True):
-        sites.allow(allowed)
-        site.site(*site.tensors)
-        assert len(plan.launched) == launched + allowed
+    site.site(*site.tensors)
+    assert len(plan.launched) == launched + 1
 
 
 @pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
-def test_sizes_that_come_and_go_are_soon_left_to_python(planner: Planner, request: pytest.FixtureRequest) -> None:
+def test_sizes_that_come_and_go_are_soon_left_to_python(planner: Planner) -> None:
     planner.made = Repeatable
-    request.addfinalizer(lambda: sites.allow(False))
     site, weight = Site("bias_gelu_forward"), torch.rand(8)
-    sites.allow(True)
     for n in range(1, 100):
         for _ in range(2 + 2 * (n == 1)):
             found = site.site(torch.zeros(n, 8), weight)

@@ -163,6 +163,11 @@ def test_calls_of_a_backward_pass_are_answered(weight: bool) -> None:
     assert all(len(each.records) <= 2 for each in kernel_of("native_layer_norm_backward").signatures())
 
 
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADKERN_NATIVE", "0")
+    assert shim.unavailable.__wrapped__("CPU") == "GRADKERN_NATIVE is 0"
+
+
 def test_calls_that_machine_code_never_recognises_are_soon_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
     native = kernel_of("native_layer_norm_backward").override.native
     assert native is not None

@@ -8,6 +8,7 @@
 Stage 1, dynamo_graph: what is rewritten in the graph that Dynamo has traced.
     batch norm in training, an addition and an activation behind it                  batch_norm.py
     an addition of two tensors, of two types too, and layer norm or RMSNorm of it    add_norm.py
+    self-attention of nn.MultiheadAttention(batch_first=True)                        batch_first_attention.py
     residual streams that begin with what a convolution gives, made contiguous       contiguous_rows.py
     a linear layer, transformers' Conv1D too, and GELU, however it is spelled        linear_gelu.py
     norms there, however a model spells them: found by what they compute             norms.py

@@ -21,7 +21,7 @@ _NAMES = (
     *("batch_norm + add", "batch_norm + add + relu", "batch_norm + add + leaky_relu"),
     *("add + layer_norm", "add + rms_norm", "linear + gelu", "depthwise conv", "grouped conv", "dW of few channels"),
     *("max_pool", "avg_pool", "adaptive_avg_pool", "interpolate", "embedding", "cross_entropy", "causal attention"),
-    *("padded logits", "channels_last_3d", "broadcast tables"),
+    *("padded logits", "channels_last_3d", "broadcast tables", "batch-first attention"),
 )
 GATES: Mapping[str, int] = MappingProxyType(
     {

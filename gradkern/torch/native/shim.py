@@ -29,6 +29,8 @@ _ON_GPU = ("aoti_torch_get_current_cuda_stream", "cuStreamIsCapturing", "cuLaunc
 @cache
 def unavailable(key: str) -> str:
     """Why no operator can be registered this way for a dispatch key; "" where they can."""
+    if os.environ.get("GRADKERN_NATIVE") == "0":
+        return "GRADKERN_NATIVE is 0"
     if platform.machine() != "x86_64" or os.name != "posix":
         return f"machine code is not tried on {platform.system()} for {platform.machine()}"
     missing = [name for name, address in _found(key).items() if not address and name != "policies"]

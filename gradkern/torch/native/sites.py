@@ -17,7 +17,7 @@ from gradkern.system import locks
 from gradkern.torch.native import shim
 from gradkern.torch.native import words as w
 from gradkern.torch.native.kernel import NativeKernel, Record
-from gradkern.torch.native.recording import Empty, Output, Steps, Unrepeatable, of_cuda
+from gradkern.torch.native.recording import Empty, Output, Steps, Unrepeatable, of_cuda, unrepeatable
 
 _NAMESPACE = "gradkern_site"
 _MOST_ALIKE = 16
@@ -25,15 +25,6 @@ _numbers = count()
 _sites: weakref.WeakValueDictionary[int, NativeSite] = weakref.WeakValueDictionary()
 _libraries: list[Any] = []
 _defining = locks.reentrant_lock()  # an operator is defined once
-_allowed = False
-
-
-def allow(native: bool) -> None:
-    """Whether machine code answers from now on, where it has records."""
-    global _allowed
-    _allowed = native
-    for site in tuple(_sites.values()):
-        site.follow()
 
 
 class Places(NamedTuple):
@@ -62,12 +53,7 @@ class NativeSite:
         self._number, self._wanted = next(_numbers), True
         self._records: list[Record] = []
         self._misses = 0
-        self._operator: Callable[..., Any] | None = None
         _sites[self._number] = self
-
-    def follow(self) -> None:
-        """Do as is allowed now."""
-        self.call = self._operator if _allowed and self._wanted else None
 
     def miss(self, tensors: tuple[torch.Tensor, ...]) -> Any:
         """Answer a call that no record does. Where most are such calls, as with sizes that come and go, Python answers
@@ -79,16 +65,16 @@ class NativeSite:
         return self.by_python(*tensors)
 
     def _stop(self) -> None:
-        self._wanted = False
-        self.follow()
+        self._wanted, self.call = False, None
 
     def teach(self, tensors: tuple[torch.Tensor, ...], plan: Plan, places: Places) -> None:
         """Let machine code answer the next call like this one, if it can."""
         device = tensors[0].device
-        if not (_allowed and self._wanted) or (tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+        if not self._wanted or (tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()):
             return
         with _defining:
-            found = _operator(len(tensors), len(places.results), device.type.upper())
+            known = not unrepeatable(plan)
+            found = _operator(len(tensors), len(places.results), device.type.upper()) if known else None
         if found is None or (len(self._records) == _MOST_ALIKE and not any(each.calls for each in self._records)):
             self._stop()
             return
@@ -107,8 +93,7 @@ class NativeSite:
         if record.scratch >= 0:
             kernel.add_stream(record)
         self._records.append(record)
-        self._operator = partial(operator, self._number)
-        self.follow()
+        self.call = partial(operator, self._number)
 
 
 def _steps(plan: Plan, tensors: tuple[torch.Tensor, ...], places: Places) -> Steps:

@@ -18,7 +18,6 @@ from gradkern.system import locks
 from gradkern.torch.aten import TRANSLATIONS
 from gradkern.torch.compile_backend import choice, findings
 from gradkern.torch.counter import forget_calls
-from gradkern.torch.native import sites
 from gradkern.torch.overrides import ranks
 from gradkern.torch.overrides.comparison import Verdicts, compare, follow, leave_short, verdicts
 from gradkern.torch.overrides.kernel import Kernel, synchronize
@@ -70,9 +69,9 @@ def enable(
                 where that is better for the step. False takes all that has a plan; so do plan="now" and
                 on_refusal="raise"
     native      machine code answers calls of kinds that have come before, without Python and without the GIL: on the
-                host a call then costs about what PyTorch's own does. So it does gradkern's operators in models that are
-                compiled with backend="gradkern". New, and off by default. `report` says of which
-                kinds of calls Python answers nevertheless, and why
+                host a call then costs about what PyTorch's own does. New, and off by default; in models that are
+                compiled with backend="gradkern" it is always so. `report` says of which kinds of calls Python answers
+                nevertheless, and why
 
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
     second call changes the options. Spawned processes have to call it for themselves. Code compiled by AOTInductor, or
@@ -102,7 +101,6 @@ def enable(
                 kernel.enable(options)
             else:
                 kernel.disable()
-        sites.allow(options.native)
         _options[:] = [options]
 
 
@@ -133,7 +131,6 @@ def disable() -> None:
     with _changing:
         for kernel in _kernels():
             kernel.disable()
-        sites.allow(False)
         _options.clear()
 
 

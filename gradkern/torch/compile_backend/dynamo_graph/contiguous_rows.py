@@ -34,7 +34,7 @@ def arrange(graph: fx.Graph, fusion: Fusion) -> None:
         if not fusion.against(f"add + {norm.kind}", total):
             firsts[first] = None
     for first in filter(_has_columns, firsts):
-        found = _new_values(graph, fusion.proof, first)
+        found = new_values(graph, fusion.proof, first)
         if found:
             with graph.inserting_after(first):
                 made = graph.call_method("contiguous", (first,))
@@ -60,7 +60,7 @@ def _has_columns(node: Any) -> bool:
     return x is not None and x.dim() > 2 and not statically_known_true(x.stride(-1) == 1)
 
 
-def _new_values(graph: fx.Graph, proof: Proof, first: fx.Node) -> dict[fx.Node, Any]:
+def new_values(graph: fx.Graph, proof: Proof, first: fx.Node) -> dict[fx.Node, Any]:
     """That of a contiguous sum, and of what has other strides or memory because of it, without data; {} where the
     program could not have them.
     """

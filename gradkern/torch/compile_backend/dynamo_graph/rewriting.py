@@ -11,6 +11,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.dynamo_graph import (
     add_norm,
+    batch_first_attention,
     batch_norm,
     causal_attention,
     channels_last_3d,
@@ -29,6 +30,7 @@ from gradkern.torch.compile_backend.dynamo_graph.norms import norms, others
 from gradkern.torch.compile_backend.gates import Gates
 
 _PASSES = (
+    batch_first_attention.arrange,
     contiguous_rows.arrange,
     batch_norm.fuse,
     group_norm.fuse,

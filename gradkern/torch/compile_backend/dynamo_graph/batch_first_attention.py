@@ -1,0 +1,107 @@
+"""Stage 1: self-attention of nn.MultiheadAttention(batch_first=True), computed in the order of its batch.
+
+PyTorch's function takes sequences first, so the module transposes its input and its result. The packed projection is
+then copied apart, and the result has the batch inside: so do all residual streams behind it, as torchvision's vision
+transformers have them, and add_norm.py takes no sum. Here the same products are computed of the input as it is, and
+attention reads its queries, keys and values where the projection has put them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend.dynamo_graph.contiguous_rows import new_values
+from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
+from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, result, value
+
+_NAME = "batch-first attention"
+_NAMES = (
+    *("query", "key", "value", "embed_dim_to_check", "num_heads", "in_proj_weight", "in_proj_bias", "bias_k", "bias_v"),
+    *("add_zero_attn", "dropout_p", "out_proj_weight", "out_proj_bias", "training", "key_padding_mask"),
+)
+_OTHERS = ("bias_k", "bias_v", "add_zero_attn", "use_separate_proj_weight", "static_k", "static_v")
+"""Arguments that make it another function."""
+
+
+def arrange(graph: fx.Graph, fusion: Fusion) -> None:
+    """Rewrite what can be."""
+    for call in calls(graph, functional.multi_head_attention_forward):
+        given = arguments(call, *_NAMES, need_weights=True, attn_mask=None, is_causal=False)
+        x, end = _transposed(given["query"]), _end(call)
+        if x is None or end is None or not given["query"] is given["key"] is given["value"]:
+            continue
+        reason = fusion.against(_NAME, value(x)) or _unlike(given)
+        values = {} if reason else new_values(graph, fusion.proof, end)
+        if not reason and not values:
+            reason = "what follows has the order in memory that it gives"
+        fusion.report(_NAME, call, value(x), reason)
+        if not reason:
+            with graph.inserting_before(call):
+                made = _calls(graph, given, x, value(end))
+            made.meta = {**end.meta, "example_value": values.pop(end)}
+            for node, new in values.items():
+                node.meta["example_value"] = new
+            end.replace_all_uses_with(made)
+            for each in (end, end.args[0], call, given["query"]):
+                if not each.users:
+                    graph.erase_node(each)
+
+
+def _transposed(node: Any) -> fx.Node | None:
+    """What this is with its batch and its sequence exchanged; None where it is nothing of the kind."""
+    if value(node) is None or node.op != "call_method" or node.target != "transpose":
+        return None
+    axes = [each % 3 if isinstance(each, int) else each for each in node.args[1:]]
+    return node.args[0] if value(node).dim() == 3 and sorted(axes) == [0, 1] else None
+
+
+def _end(call: fx.Node) -> fx.Node | None:
+    """The result with the batch first again, where nothing else is used."""
+    item = only_user(call)
+    end = None if item is None or item.args[1:] != (0,) else only_user(item)
+    return end if end is not None and _transposed(end) is item else None
+
+
+def _unlike(given: Mapping[str, Any]) -> str:
+    """Why such a call is left as it is; "" where it is rewritten."""
+    if any(given.get(each) is not None and given.get(each) is not False for each in _OTHERS):
+        return "it attends to more than its input"
+    if given["need_weights"]:
+        return "its weights are wanted"
+    if given.get("key_padding_mask") is not None:
+        return "it has a mask for each sample"
+    mask = None if given["is_causal"] else given["attn_mask"]
+    found = value(mask)
+    if mask is None or (found is not None and found.dim() == 2 and found.is_floating_point()):
+        return ""
+    return "it has a mask for each head"
+
+
+def _calls(graph: fx.Graph, given: Mapping[str, Any], x: fx.Node, y: Any) -> fx.Node:
+    """Compute it of x; y is the result, without data."""
+    mixed = torch.autocast(y.device.type, y.dtype, enabled=y.dtype.itemsize == 2)  # as it was at the call
+
+    def put(target: Any, *args: Any, **named: Any) -> fx.Node:
+        make = graph.call_method if isinstance(target, str) else graph.call_function
+        made = make(target, args, named)
+        with mixed:
+            made.meta["example_value"] = result(target, args, named)
+        return made
+
+    packed = put(functional.linear, x, given["in_proj_weight"], given["in_proj_bias"])
+    parts = put("permute", put("unflatten", packed, -1, (3, given["num_heads"], -1)), 2, 0, 3, 1, 4)
+    q, k, v = (put("select", parts, 0, part) for part in range(3))
+    attended = put(
+        functional.scaled_dot_product_attention,
+        *(q, k, v),
+        attn_mask=None if given["is_causal"] else given["attn_mask"],
+        dropout_p=given["dropout_p"] if given["training"] else 0.0,
+        is_causal=given["is_causal"],
+    )
+    rows = put("flatten", put("transpose", attended, 1, 2), 2)
+    return put(functional.linear, rows, given["out_proj_weight"], given["out_proj_bias"])
