@@ -210,8 +210,8 @@ def _vision(kind: str, batch: Callable[[], Batch], loss: Loss = class_loss, last
     return Model("torchvision", f"models.{kind}", options, batch, loss, last=last)
 
 
-def _timm(name: str, batch: Callable[[], Batch], **options: Any) -> Model:
-    return Model("timm", "create_model", {"model_name": name, **options}, batch, class_loss, last=True)
+def _timm(name: str, batch: Callable[[], Batch], last: bool = True, **options: Any) -> Model:
+    return Model("timm", "create_model", {"model_name": name, **options}, batch, class_loss, last=last)
 
 
 def _text(kind: str, batch: Callable[[], Batch], **options: Any) -> Model:
@@ -329,6 +329,7 @@ MODELS: dict[str, Model] = {
         labelled_images(1, 224, 224, 144, channels=4, classes=4), init_filters=16, in_channels=4, out_channels=4
     ),
     "DINOv2-B": Model("transformers", "Dinov2ForImageClassification", _DINOV2, images(64, 224), class_loss),
+    "SigLIP-B": _timm("vit_base_patch16_siglip_224", images(64, 224), last=False, num_classes=1000),
     "SegFormer-B2": _transformer(
         "SegformerForSemanticSegmentation", scenes(8, 512, 150), num_labels=150, **_SEGFORMER_B2
     ),

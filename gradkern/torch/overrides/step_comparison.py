@@ -143,8 +143,8 @@ def forget_runs() -> None:
 
 def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
     """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are clearly shorter with.
-    Where neither are, Inductor's if the host bounds the step, as its launches cost the host less, and else those whose
-    kernels take less time. In CUDA graphs always the latter.
+    Where neither are, those whose kernels take less time if these bound the step, and else those of the fastest turn: a
+    host that others use, too, makes turns longer, never shorter. In CUDA graphs always by the kernels.
     """
     graphs = [each for each in choice.live() if each.ran]
     if not ranks.of_first(bool(graphs)):
@@ -169,8 +169,9 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
     plain = in_graph = inductor.least < ours.least
     if slowest[0] and slowest[1]:
         in_graph = slowest[1] < slowest[0]
-        if inductor.least <= ours.most and ours.least <= inductor.most:
-            plain = in_graph or choice.is_host_bound(slowest[0], ours.least)
+        overlap = inductor.least <= ours.most and ours.least <= inductor.most
+        if overlap and not choice.is_host_bound(slowest[0], ours.least):
+            plain = in_graph
     found = StepTimes(ours.least, inductor.least, plain, in_graph, *slowest)
     for each in graphs:
         each.plain, each.plain_in_graph = found.is_plain, found.is_plain_in_graph

@@ -32,9 +32,10 @@ def arrange(graph: fx.Graph, fusion: Fusion) -> None:
     """Rewrite what can be."""
     for call in calls(graph, functional.multi_head_attention_forward):
         given = arguments(call, *_NAMES, need_weights=True, attn_mask=None, is_causal=False)
-        x, end = _transposed(given["query"]), _end(call)
-        if x is None or end is None or not given["query"] is given["key"] is given["value"]:
+        x, ends = _transposed(given["query"]), _ends(call)
+        if x is None or not ends or not given["query"] is given["key"] is given["value"]:
             continue
+        end = ends[0]
         reason = fusion.against(_NAME, value(x)) or _unlike(given)
         values = {} if reason else new_values(graph, fusion.proof, end)
         if not reason and not values:
@@ -47,24 +48,24 @@ def arrange(graph: fx.Graph, fusion: Fusion) -> None:
             for node, new in values.items():
                 node.meta["example_value"] = new
             end.replace_all_uses_with(made)
-            for each in (end, end.args[0], call, given["query"]):
+            for each in (*ends, call, given["query"]):
                 if not each.users:
                     graph.erase_node(each)
 
 
 def _transposed(node: Any) -> fx.Node | None:
     """What this is with its batch and its sequence exchanged; None where it is nothing of the kind."""
-    if value(node) is None or node.op != "call_method" or node.target != "transpose":
+    found = value(node)
+    if found is None or found.dim() != 3 or node.op != "call_method" or node.target != "transpose":
         return None
-    axes = [each % 3 if isinstance(each, int) else each for each in node.args[1:]]
-    return node.args[0] if value(node).dim() == 3 and sorted(axes) == [0, 1] else None
+    return node.args[0] if {each % 3 for each in node.args[1:]} == {0, 1} else None
 
 
-def _end(call: fx.Node) -> fx.Node | None:
-    """The result with the batch first again, where nothing else is used."""
+def _ends(call: fx.Node) -> tuple[fx.Node, ...]:
+    """The result with the batch first again, and as it is given; () where anything else is used."""
     item = only_user(call)
     end = None if item is None or item.args[1:] != (0,) else only_user(item)
-    return end if end is not None and _transposed(end) is item else None
+    return () if item is None or end is None or _transposed(end) is not item else (end, item)
 
 
 def _unlike(given: Mapping[str, Any]) -> str:
@@ -87,7 +88,7 @@ def _calls(graph: fx.Graph, given: Mapping[str, Any], x: fx.Node, y: Any) -> fx.
     mixed = torch.autocast(y.device.type, y.dtype, enabled=y.dtype.itemsize == 2)  # as it was at the call
 
     def put(target: Any, *args: Any, **named: Any) -> fx.Node:
-        make = graph.call_method if isinstance(target, str) else graph.call_function
+        make: Any = graph.call_method if isinstance(target, str) else graph.call_function
         made = make(target, args, named)
         with mixed:
             made.meta["example_value"] = result(target, args, named)
