@@ -24,6 +24,9 @@ Tensor = torch.Tensor
 Attend = Callable[[nn.Module, Tensor], Tensor]
 EXACT: Any = {"rtol": 1e-9, "atol": 1e-10}
 MASK = torch.randn(LENGTH, LENGTH, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+HEADS_MASK = torch.randn(BATCH * HEADS, LENGTH, LENGTH, dtype=torch.float64)
+PADDED = torch.arange(LENGTH).expand(BATCH, -1) > torch.tensor([[3], [5], [2]])
+ADDED = torch.zeros(BATCH, LENGTH, dtype=torch.float64).masked_fill(PADDED, float("-inf"))
 CAUSAL = torch.full((LENGTH, LENGTH), float("-inf"), dtype=torch.float64).triu(1)
 
 
@@ -93,6 +96,10 @@ TAKEN: dict[str, tuple[Attend, dict[str, Any]]] = {
     "with dropout": (attended(), {"dropout": 0.4}),
     "with an added mask": (attended(attn_mask=MASK), {}),
     "with a mask of truth values": (attended(attn_mask=CAUSAL.bool()), {}),
+    "with a mask for each head": (attended(attn_mask=HEADS_MASK), {}),
+    "with padding": (attended(key_padding_mask=PADDED), {}),
+    "with padding and a mask": (attended(key_padding_mask=ADDED, attn_mask=CAUSAL, is_causal=True), {}),
+    "with padding and a mask for each head": (attended(key_padding_mask=ADDED, attn_mask=HEADS_MASK), {}),
     "causal": (attended(attn_mask=CAUSAL, is_causal=True), {}),
 }
 
@@ -138,21 +145,26 @@ def of_another(attention: nn.Module, x: Tensor) -> Tensor:
     return attention(x, x.flip(1), x.flip(1), need_weights=False)[0]
 
 
+def of_functions(attention: Any, x: Tensor) -> Tensor:
+    """PyTorch's function itself, whose mask may be one of truth values."""
+    x = x.transpose(0, 1)
+    given = attention.in_proj_weight, attention.in_proj_bias, None, None, False, 0.0
+    out = attention.out_proj.weight, attention.out_proj.bias
+    mask = CAUSAL.bool()
+    y = functional.multi_head_attention_forward(x, x, x, WIDTH, HEADS, *given, *out, need_weights=False, attn_mask=mask)
+    return y[0].transpose(0, 1)
+
+
 def with_its_weights(attention: nn.Module, x: Tensor) -> Tensor:
     y, weights = attention(x, x, x)
     return y * weights.sum()
 
 
-PADDED = torch.zeros(BATCH, LENGTH, dtype=torch.bool).index_fill(1, torch.tensor([5]), True)
 LEFT: dict[str, tuple[Attend, dict[str, Any], Callable[..., Any] | None, list[str]]] = {
     "of something else": (of_another, {}, None, []),
     "weights that are used": (with_its_weights, {}, None, []),
     "weights that are wanted": (attended(need_weights=True), {}, None, ["its weights are wanted"] * 2),
-    "masks of samples": (attended(key_padding_mask=PADDED), {}, None, ["it has a mask for each sample"] * 2),
-    "masks of heads": (
-        *(attended(attn_mask=MASK.expand(BATCH * HEADS, -1, -1)), {}, None),
-        ["it has a mask for each head"] * 2,
-    ),
+    "a mask of truth values": (of_functions, {}, None, ["its mask is not added"] * 2),
     "a key for all": (attended(), {"add_bias_kv": True}, None, ["it attends to more than its input"] * 2),
     "a key of zeros": (attended(), {"add_zero_attn": True}, None, ["it attends to more than its input"] * 2),
     "a stream that is a result": (

@@ -74,13 +74,19 @@ def _unlike(given: Mapping[str, Any]) -> str:
         return "it attends to more than its input"
     if given["need_weights"]:
         return "its weights are wanted"
-    if given.get("key_padding_mask") is not None:
-        return "it has a mask for each sample"
-    mask = None if given["is_causal"] else given["attn_mask"]
-    found = value(mask)
-    if mask is None or (found is not None and found.dim() == 2 and found.is_floating_point()):
-        return ""
-    return "it has a mask for each head"
+    found = [value(each) for each in _masks(given) if each is not None]
+    added = all(each is not None and each.is_floating_point() for each in found)
+    return "" if added else "its mask is not added"
+
+
+def _masks(given: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What is added for positions and for samples; the former may be left out for `is_causal`."""
+    for_samples = given.get("key_padding_mask")
+    return None if _is_causal(given) else given["attn_mask"], for_samples
+
+
+def _is_causal(given: Mapping[str, Any]) -> bool:
+    return given["is_causal"] and given.get("key_padding_mask") is None
 
 
 def _calls(graph: fx.Graph, given: Mapping[str, Any], x: fx.Node, y: Any) -> fx.Node:
@@ -94,15 +100,21 @@ def _calls(graph: fx.Graph, given: Mapping[str, Any], x: fx.Node, y: Any) -> fx.
             made.meta["example_value"] = result(target, args, named)
         return made
 
+    mask, for_samples = _masks(given)
+    if mask is not None and mask.meta["example_value"].dim() == 3:  # one for each sample and head
+        mask = put("unflatten", mask, 0, (-1, given["num_heads"]))
+    if for_samples is not None:
+        for_samples = put("unsqueeze", put("unsqueeze", for_samples, 1), 1)
+        mask = for_samples if mask is None else put(torch.add, mask, for_samples)
     packed = put(functional.linear, x, given["in_proj_weight"], given["in_proj_bias"])
     parts = put("permute", put("unflatten", packed, -1, (3, given["num_heads"], -1)), 2, 0, 3, 1, 4)
     q, k, v = (put("select", parts, 0, part) for part in range(3))
     attended = put(
         functional.scaled_dot_product_attention,
         *(q, k, v),
-        attn_mask=None if given["is_causal"] else given["attn_mask"],
+        attn_mask=mask,
         dropout_p=given["dropout_p"] if given["training"] else 0.0,
-        is_causal=given["is_causal"],
+        is_causal=_is_causal(given),
     )
     rows = put("flatten", put("transpose", attended, 1, 2), 2)
     return put(functional.linear, rows, given["out_proj_weight"], given["out_proj_bias"])
