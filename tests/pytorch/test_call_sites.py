@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import gc
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -30,7 +31,7 @@ from gradkern.torch.compile_backend.call_sites import CallSite
 from gradkern.torch.compile_backend.dynamo_graph import rewriting
 from gradkern.torch.compile_backend.inductor_graphs import passes
 from gradkern.torch.direct import OpCall
-from gradkern.torch.native import shim
+from gradkern.torch.native import kernel, shim
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 assert rewriting  # by which, and by the passes, all operators are defined
@@ -240,6 +241,28 @@ def test_sizes_that_come_and_go_are_soon_left_to_python(planner: Planner) -> Non
             assert site.site._native.call is not None
     assert site.site._native.call is None
     assert planner.plans[0].launched  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
+def test_sites_that_are_gone_make_room_for_others(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "MOST", 8)
+    planner.made = Repeatable
+    x, bias = torch.zeros(3, 8), torch.rand(8)
+    gc.collect()  # those of other tests
+
+    def launched(site: Site) -> int:
+        before = sum(len(each.launched) for each in planner.plans if isinstance(each, Repeatable))
+        site.site(x, bias)
+        return sum(len(each.launched) for each in planner.plans if isinstance(each, Repeatable)) - before
+
+    first = Site("bias_gelu_forward")
+    assert [launched(first) for _ in range(4)] == [0, 0, 0, 1]
+    for _ in range(50):
+        each = Site("bias_gelu_forward")
+        assert [launched(each) for _ in range(4)][-1] == 1
+        del each
+        gc.collect()
+    assert launched(first) == 1
 
 
 def test_other_tensors_make_another_plan_and_both_are_known(norm: Site, planner: Planner) -> None:

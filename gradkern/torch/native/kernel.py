@@ -23,8 +23,8 @@ from gradkern.torch.native import shim
 from gradkern.torch.native import words as w
 from gradkern.torch.native.recording import Steps, words_of
 
-MOST = 1024
-"""Records of an operator."""
+MOST = 1 << 14
+"""Records of an operator: of compiled code each place has its own."""
 _KINDS = {"Tensor": "tensor", "int": "word", "bool": "word", "float": "word", "List[int]": "list", "List[bool]": "list",
           "str": "string"}  # fmt: skip
 _NAMESPACE = "gradkern_by_python"
@@ -77,6 +77,10 @@ class Record:
     def withdraw(self) -> None:
         """Hand on the calls from now on, as if they were small ones."""
         self.words[w.RECORD_BYTES] = -1
+
+    @property
+    def is_withdrawn(self) -> bool:
+        return self.words[w.RECORD_BYTES] < 0
 
 
 class NativeKernel:
@@ -188,10 +192,16 @@ class NativeKernel:
         record = Record(key, words, [*steps.held, outputs, launches], steps.scratch, device.index or 0)
         with self._lock:
             gone = [each for each in (self._records.pop(key, None),) if each is not None]
-            if len(self._records) >= MOST:  # several at once: another table takes half a millisecond
-                gone += [self._records.pop(each) for each in list(self._records)[: MOST // 8 + 1]]
-            self._records[key] = record
-            self._publish(gone)
+            count = len(self._records)
+            if gone or count >= MOST or self._table is None or 2 * count + 4 > len(self._table):  # another table
+                gone += [self._records.pop(each.key) for each in list(self._records.values()) if each.is_withdrawn]
+                if len(self._records) >= MOST:  # several at once: that table takes a while
+                    gone += [self._records.pop(each) for each in list(self._records)[: MOST // 8 + 1]]
+                self._records[key] = record
+                self._publish(gone)
+            else:
+                self._records[key] = record
+                _insert(self._table, record)
         return record
 
     def add_stream(self, record: Record) -> bool:
@@ -235,18 +245,14 @@ class NativeKernel:
                         self._forgotten(record)
 
     def _publish(self, gone: list[Record]) -> None:
-        """Replace the table of records. None is ever changed: a call may still be in the one before."""
+        """Replace the table of records, by one with room. A call may still be in the one before."""
         size = 4
         while size < 2 * len(self._records) + 1:
             size *= 2
-        buckets = [0] * size
-        for record in self._records.values():
-            at = record.words[w.RECORD_HASH] & (size - 1)
-            while buckets[at]:
-                at = (at + 1) & (size - 1)
-            buckets[at] = ctypes.addressof(record.words)
         self._retired.append((self._table, None))
-        self._table = words_of([size - 1, *buckets])
+        self._table = words_of([size - 1, *[0] * size])
+        for record in self._records.values():
+            _insert(self._table, record)
         self._block[w.BLOCK_TABLE] = ctypes.addressof(self._table)
         self._retired += [(None, each) for each in gone]
         self.sweep()
@@ -290,6 +296,15 @@ class NativeKernel:
             return (*found, None) if count > 1 else (found, None)
 
         library.impl(name, answer, self._key, with_keyset=True)
+
+
+def _insert(table: Any, record: Record) -> None:
+    """Put a record into a table with room. Calls may be in it: what they read is one word, empty or the record's."""
+    mask = table[0]
+    at = record.words[w.RECORD_HASH] & mask
+    while table[1 + at]:
+        at = (at + 1) & mask
+    table[1 + at] = ctypes.addressof(record.words)
 
 
 def _flags() -> int:

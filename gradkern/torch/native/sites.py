@@ -55,6 +55,10 @@ class NativeSite:
         self._misses = 0
         _sites[self._number] = self
 
+    def __del__(self) -> None:
+        for each in self._records:  # they make room for others'
+            each.withdraw()
+
     def miss(self, tensors: tuple[torch.Tensor, ...]) -> Any:
         """Answer a call that no record does. Where most are such calls, as with sizes that come and go, Python answers
         all from now on: by the way through machine code a call costs more.
