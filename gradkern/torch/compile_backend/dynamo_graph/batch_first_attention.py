@@ -91,7 +91,8 @@ def _is_causal(given: Mapping[str, Any]) -> bool:
 
 def _calls(graph: fx.Graph, given: Mapping[str, Any], x: fx.Node, y: Any) -> fx.Node:
     """Compute it of x; y is the result, without data."""
-    mixed = torch.autocast(y.device.type, y.dtype, enabled=y.dtype.itemsize == 2)  # as it was at the call
+    half = y.dtype.itemsize == 2
+    mixed = torch.autocast(y.device.type, y.dtype, enabled=half, cache_enabled=False)  # as it was at the call
 
     def put(target: Any, *args: Any, **named: Any) -> fx.Node:
         make: Any = graph.call_method if isinstance(target, str) else graph.call_function
