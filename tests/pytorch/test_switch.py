@@ -73,11 +73,15 @@ def test_the_environment_enables() -> None:
     assert done.stdout == "True\n"
 
 
-def test_the_environment_is_not_guessed_at() -> None:
-    environment = {**os.environ, "GRADKERN_TORCH": "false"}
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("GRADKERN_TORCH", "1, which enables, or 0"), ("GRADKERN_NATIVE", "0, which leaves calls to Python, or 1")],
+)
+def test_the_environment_is_not_guessed_at(name: str, expected: str) -> None:
+    environment = {**os.environ, name: "false"}
     code = "import gradkern.torch"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
-    assert "GRADKERN_TORCH is 'false'; expected 1, which enables, or 0" in done.stderr
+    assert f"{name} is 'false'; expected {expected}" in done.stderr
 
 
 def test_nothing_is_taken_before_it_is_enabled_and_after_it_is_disabled() -> None:

@@ -308,8 +308,10 @@ def forget() -> None:
 
 def follow_environment() -> None:
     """GRADKERN_TORCH=1 enables at import, with every option as it is by default."""
-    value = os.environ.get("GRADKERN_TORCH", "")
-    if value not in ("", "0", "1"):
-        raise ArgumentError(f"GRADKERN_TORCH is {value!r}; expected 1, which enables, or 0")
-    if value == "1":
+    switches = {"GRADKERN_TORCH": "1, which enables, or 0", "GRADKERN_NATIVE": "0, which leaves calls to Python, or 1"}
+    for name, expected in switches.items():
+        value = os.environ.get(name, "")
+        if value not in ("", "0", "1"):
+            raise ArgumentError(f"{name} is {value!r}; expected {expected}")
+    if os.environ.get("GRADKERN_TORCH") == "1":
         enable()
