@@ -8,21 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import rewritten
 from helpers.models import torchvision
+from helpers.rewritten import EXACT, reasons, step
 from torch import nn
-from torch._dynamo.backends.debugging import aot_eager
 from torch.nn import functional
-
-from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
-from gradkern.torch.compile_backend.gates import gates_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 6, 8, 2
 Tensor = torch.Tensor
 Attend = Callable[[nn.Module, Tensor], Tensor]
-EXACT: Any = {"rtol": 1e-9, "atol": 1e-10}
 MASK = torch.randn(LENGTH, LENGTH, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 HEADS_MASK = torch.randn(BATCH * HEADS, LENGTH, LENGTH, dtype=torch.float64)
 PADDED = torch.arange(LENGTH).expand(BATCH, -1) > torch.tensor([[3], [5], [2]])
@@ -54,39 +50,12 @@ class Layers(nn.Module):
         return y if self.end is None else self.end(x, y)
 
 
-def step(model: nn.Module, run: Any, x: Tensor, half: bool = False, any_batch: bool = False) -> dict[str, Tensor]:
-    """The results and the gradients."""
-    model.zero_grad()
-    leaf = x.detach().clone().requires_grad_()
-    if any_batch:
-        torch._dynamo.mark_dynamic(leaf, 0)
-    with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        results = run(leaf)
-    results = results if isinstance(results, tuple) else (results,)
-    torch.stack([each.double().sin().sum() for each in results]).sum().backward()
-    found = {f"d {name}": each.grad for name, each in model.named_parameters()} | {"dx": leaf.grad}
-    found |= {f"y{place}": each.detach() for place, each in enumerate(results)}
-    return {name: each for name, each in found.items() if each is not None}
-
-
 def compiled(model: nn.Module) -> tuple[Any, list[Any]]:
     """The model with the first stage's graph, and a list that gets what calls PyTorch's function for attention there,
     or is attention's own.
     """
-    left: list[Any] = []
-
-    def rewritten(graph_module: Any, inputs: Any) -> Any:
-        rewrite(graph_module, gates_of(True))
-        kinds = functional.multi_head_attention_forward, functional.scaled_dot_product_attention
-        left.extend(each.target for each in graph_module.graph.nodes if each.target in kinds)
-        return aot_eager(graph_module, inputs)
-
-    return torch.compile(model, backend=rewritten, fullgraph=True), left
-
-
-def reasons(name: str) -> list[str]:
-    """Why fusions of this name are not made; "" for those that are."""
-    return [each.reason for each in findings.findings() if each.fusion.startswith(name)]
+    kinds = functional.multi_head_attention_forward, functional.scaled_dot_product_attention
+    return rewritten.compiled(model, lambda graph: [each.target for each in graph.nodes if each.target in kinds])
 
 
 X = torch.randn(BATCH, LENGTH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import rewritten
 from helpers.models import torchvision
-from torch import nn
-from torch._dynamo.backends.debugging import aot_eager
+from helpers.rewritten import EXACT, reasons, step
+from torch import fx, nn
 from torch.nn import functional
-
-from gradkern.torch.compile_backend import findings
-from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
-from gradkern.torch.compile_backend.gates import gates_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 
@@ -61,41 +58,22 @@ class Tokens(nn.Module):
         return y if self.end is None else self.end(x, y)
 
 
-def step(model: nn.Module, run: Any, x: Tensor, half: bool = False, any_batch: bool = False) -> dict[str, Tensor]:
-    """The results and the gradients."""
-    model.zero_grad()
-    leaf = x.detach().clone().requires_grad_()
-    if any_batch:
-        torch._dynamo.mark_dynamic(leaf, 0)
-    with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        results = run(leaf)
-    results = results if isinstance(results, tuple) else (results,)
-    torch.stack([each.double().sin().sum() for each in results]).sum().backward()
-    found = {f"d {name}": each.grad for name, each in model.named_parameters()} | {"dx": leaf.grad}
-    found |= {f"y{place}": each.detach() for place, each in enumerate(results)}
-    return {name: each for name, each in found.items() if each is not None}
-
-
 def compiled(model: nn.Module) -> tuple[Any, list[Any]]:
     """The model with the first stage's graph, and a list that gets the strides of what `contiguous` is called with."""
-    copied: list[Any] = []
 
-    def rewritten(graph_module: Any, inputs: Any) -> Any:
-        rewrite(graph_module, gates_of(True))
-        nodes = graph_module.graph.find_nodes(op="call_method", target="contiguous")
-        copied.extend(each.args[0].meta["example_value"].stride() for each in nodes)
-        return aot_eager(graph_module, inputs)
+    def copied(graph: fx.Graph) -> list[Any]:
+        nodes = graph.find_nodes(op="call_method", target="contiguous")
+        return [each.args[0].meta["example_value"].stride() for each in nodes]
 
-    return torch.compile(model, backend=rewritten, fullgraph=True), copied
+    return rewritten.compiled(model, copied)
 
 
 def sums() -> list[str]:
     """Of the additions before norms, the reasons why they are not taken; "" of those that are."""
-    return [each.reason for each in findings.findings() if each.fusion.startswith("add + ")]
+    return reasons("add + ")
 
 
 SOUND = torch.randn(3, BANDS, LENGTH, generator=torch.Generator().manual_seed(1))
-EXACT: Any = {"rtol": 1e-9, "atol": 1e-10}
 
 
 @pytest.mark.parametrize("half", [False, True])

@@ -15,7 +15,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
-from gradkern.torch.compile_backend.dynamo_graph.contiguous_rows import new_values
+from gradkern.torch.compile_backend.dynamo_graph.contiguous_rows import new_values, put_in_place
 from gradkern.torch.compile_backend.dynamo_graph.fusion import Fusion
 from gradkern.torch.compile_backend.dynamo_graph.graph import arguments, calls, only_user, result, value
 
@@ -44,10 +44,7 @@ def arrange(graph: fx.Graph, fusion: Fusion) -> None:
         if not reason:
             with graph.inserting_before(call):
                 made = _calls(graph, given, x, value(end))
-            made.meta = {**end.meta, "example_value": values.pop(end)}
-            for node, new in values.items():
-                node.meta["example_value"] = new
-            end.replace_all_uses_with(made)
+            put_in_place(end, made, values)
             for each in (*ends, call, given["query"]):
                 if not each.users:
                     graph.erase_node(each)

@@ -38,10 +38,7 @@ def arrange(graph: fx.Graph, fusion: Fusion) -> None:
         if found:
             with graph.inserting_after(first):
                 made = graph.call_method("contiguous", (first,))
-            made.meta = {**first.meta, "example_value": found.pop(first)}
-            first.replace_all_uses_with(made, lambda user, made=made: user is not made)
-            for node, new in found.items():
-                node.meta["example_value"] = new
+            put_in_place(first, made, found)
 
 
 def _first(node: Any) -> fx.Node | None:
@@ -58,6 +55,14 @@ def _has_columns(node: Any) -> bool:
     """Whether its last axis is not the innermost in memory."""
     x = value(node)
     return x is not None and x.dim() > 2 and not statically_known_true(x.stride(-1) == 1)
+
+
+def put_in_place(first: fx.Node, made: fx.Node, values: dict[fx.Node, Any]) -> None:
+    """Let others read `made`, the contiguous one; values are those of `new_values`."""
+    made.meta = {**first.meta, "example_value": values[first]}
+    first.replace_all_uses_with(made, lambda user: user is not made)
+    for node in values.keys() - {first}:
+        node.meta["example_value"] = values[node]
 
 
 def new_values(graph: fx.Graph, proof: Proof, first: fx.Node) -> dict[fx.Node, Any]:
