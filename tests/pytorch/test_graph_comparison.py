@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ def tuned(monkeypatch: pytest.MonkeyPatch, clock: Clock, *on_device: float) -> C
     graph, rest = Choice(clock.ours, clock.compile_plain), list(on_device)
     findings.note_graph()
     monkeypatch.setattr(step_comparison, "perf_counter", clock)
-    monkeypatch.setattr(step_comparison, "_on_device", lambda _: rest.pop(0) if rest else None)
+    monkeypatch.setattr(step_comparison, "_on_device", lambda *_: rest.pop(0) if rest else None)
     assert gradkern.torch.tune(lambda: graph(1), repeats=2) == "ours"
     return graph
 
@@ -231,6 +232,21 @@ def test_a_step_on_a_gpu_is_compared_and_its_kernels_are_timed() -> None:
         assert 0 < each < 10 * min(times.gradkern, times.inductor)
     assert {each.plain for each in choice.live() if each.ran} == {times.is_plain}
     assert {each.plain_in_graph for each in choice.live() if each.ran} == {times.is_plain_in_graph}
+
+
+@pytest.mark.gpu
+def test_the_time_of_kernels_is_not_that_of_the_host_between_them() -> None:
+    x = torch.ones(1 << 20, device="cuda")
+
+    def step() -> None:
+        x.sin()
+        time.sleep(0.02)
+        x.cos()
+
+    step()
+    found = step_comparison._on_device(step, 25.0)
+    assert found is not None
+    assert 0 < found < 5
 
 
 def test_graphs_of_open_sizes_have_one_form() -> None:
