@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from gradkern.arrays.kind import Kind, Maker, View
 from gradkern.arrays.torch_guards import Guard, guard_of, note_written
@@ -21,6 +22,12 @@ _MOST_KINDS = 64
 _new = cast(Any, tuple).__new__
 _MOST_DISJOINT = 64
 """Addresses that are remembered: those of the layers of a model that share a plan."""
+
+
+class Forgetting(Protocol):
+    """Who keeps a plan."""
+
+    def forget(self) -> None: ...
 
 
 class Prepared:
@@ -53,6 +60,7 @@ class Prepared:
         "_replaced",
         "_result",
         "_run",
+        "_told",
         "_written",
         "binder",
         "bytes",
@@ -76,6 +84,7 @@ class Prepared:
         self.binder = binder
         self.plan = plan
         self._replaced: list[Plan] = []
+        self._told: set[weakref.ref[Forgetting]] = set()
         left = binder.appended_outputs - call.outputs.keys()
         self._names = tuple(name for name in binder.outputs if name not in left) if left else binder.outputs
         self._result = result_type(binder.name, self._names)
@@ -142,6 +151,15 @@ class Prepared:
         self._replaced.append(self.plan)
         self.plan, self._run = plan, execution(plan)
         self.kernel, self.scratch = plan.kernel, plan.scratch
+        told, self._told = self._told, set()
+        for each in tuple(told):
+            other = each()
+            if other is not None:
+                other.forget()
+
+    def tell_renewal(self, other: Forgetting) -> None:
+        """Let another, who executes the plan itself, forget it once this is renewed. It is not kept alive."""
+        self._told.add(weakref.ref(other))
 
     @property
     def launches(self) -> tuple[Any, ...]:

@@ -244,6 +244,26 @@ def test_sizes_that_come_and_go_are_soon_left_to_python(planner: Planner) -> Non
 
 
 @pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_machine_code_runs_a_plan_until_a_search_has_found_another(planner: Planner, repeatable: bool) -> None:
+    first_kind: Any = type("First", (Repeatable,), {"provisional": True, "REPEATABLE": repeatable})
+    planner.made = first_kind
+    site = Site("bias_gelu_forward")
+    for _ in range(6):
+        site.site(*site.tensors)
+    (first,), (prepared,) = planner.plans, plan_cache.entries()
+    assert prepared.provisional
+    assert (len(first.launched), len(first.runs)) == ((3, 3) if repeatable else (0, 6))
+    second = Repeatable()
+    prepared.renew(second)
+    for _ in range(5):
+        site.site(*site.tensors)
+    assert (len(second.launched), len(second.runs)) == (4, 1)
+    assert len(first.launched) == 3 * repeatable
+    assert len(first.runs) == 6 - 3 * repeatable
+
+
+@pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
 def test_sites_that_are_gone_make_room_for_others(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "MOST", 8)
     planner.made = Repeatable

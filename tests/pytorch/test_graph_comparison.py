@@ -80,6 +80,8 @@ def test_a_host_that_others_use_does_not_decide(monkeypatch: pytest.MonkeyPatch)
     assert tuned(monkeypatch, Clock(0.010, disturbed), 9.0, 9.5)(1) == "plain"
     for plain, expected in ((0.0099, "plain"), (0.0101, "ours")):  # of a step that they do not bound, the fastest turn
         assert tuned(monkeypatch, Clock(plain, disturbed), 4.5, 4.5)(1) == expected
+    every_first = [4, 6, 10, 12, 18]  # all four of gradkern's, one of Inductor's: there are more turns then
+    assert tuned(monkeypatch, Clock(0.0101, every_first), 4.5, 4.5)(1) == "ours"
 
 
 @pytest.mark.parametrize(("on_device", "recommended"), [(4.0, True), (9.5, False)])

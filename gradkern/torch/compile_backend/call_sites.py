@@ -136,7 +136,9 @@ class _Known:
     def teach(self, native: NativeSite, tensors: Tensors) -> None:
         """Let machine code answer such calls. Whether PyTorch allows TF32 has no C function."""
         plan = self._slot.entry
-        if self._can_repeat and plan is not None and not plan.provisional and current() is DEFAULT:
+        if self._can_repeat and plan is not None and current() is DEFAULT:
+            if plan.provisional:
+                plan.tell_renewal(native)
             native.teach(tensors, plan.plan, self._places)
 
 

@@ -49,11 +49,18 @@ class NativeSite:
 
     def __init__(self, by_python: Callable[..., Any]) -> None:
         self.by_python = by_python
-        self.call: Callable[..., Any] | None = None
-        self._number, self._wanted = next(_numbers), True
+        self._number = next(_numbers)
         self._records: list[Record] = []
-        self._misses = 0
+        self.forget()
         _sites[self._number] = self
+
+    def forget(self) -> None:
+        """Let Python answer until this is taught anew."""
+        gone, self._records = self._records, []
+        self.call: Callable[..., Any] | None = None
+        for each in gone:
+            each.withdraw()
+        self._wanted, self._misses = True, 0
 
     def __del__(self) -> None:
         for each in self._records:  # they make room for others'

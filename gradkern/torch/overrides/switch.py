@@ -173,10 +173,10 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
              with PyTorch's, and leave an operator to PyTorch unless steps are clearly shorter with gradkern's. Each of
              them trains the model. 5 show what single calls cannot: whether the host bounds the step, as with small
              batches, or the device. Where the device does, calls pay even if they gain less than they cost the host.
-             Of a model that is compiled with backend="gradkern", 8 repeats + 4 steps find out whether it is faster as
-             Inductor alone compiles it; then it runs so. Where neither is, Inductor's form runs if the host bounds the
-             step, and else the one whose kernels take less time; a CUDA graph always has the latter. The report says
-             whether a CUDA graph would help
+             Of a model that is compiled with backend="gradkern", 8 repeats + 8 steps find out whether it is faster as
+             Inductor alone compiles it; then it runs so. Where neither is, the form runs whose kernels take less time.
+             If the host bounds the step, it is that of the fastest turn, and 8 repeats + 2 more steps are run. A CUDA
+             graph always has the kernels that take less time. The report says whether one would help
 
     The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
     backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: in the first step with
