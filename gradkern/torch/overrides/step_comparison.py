@@ -143,9 +143,9 @@ def forget_runs() -> None:
 
 def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
     """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are clearly shorter with.
-    Where neither are, those whose kernels take less time if these bound the step. If the host does, those of the fastest
-    of twice as many turns: a host that others use, too, makes turns longer, never shorter. In CUDA graphs always by the
-    kernels.
+    Where neither are, those whose kernels take less time if these bound the step. If the host does, those with the
+    fastest of twice as many turns: a host that others use, too, makes turns longer, never shorter. In CUDA graphs it is
+    always by the kernels.
     """
     graphs = [each for each in choice.live() if each.ran]
     if not ranks.of_first(bool(graphs)):
