@@ -251,10 +251,11 @@ def test_machine_code_runs_a_plan_until_a_search_has_found_another(planner: Plan
     site = Site("bias_gelu_forward")
     for _ in range(6):
         site.site(*site.tensors)
-    (first,), (prepared,) = planner.plans, plan_cache.entries()
+    first: Any = planner.plans[0]
+    (prepared,) = plan_cache.entries()
     assert prepared.provisional
     assert (len(first.launched), len(first.runs)) == ((3, 3) if repeatable else (0, 6))
-    second = Repeatable()
+    second: Any = Repeatable()
     prepared.renew(second)
     for _ in range(5):
         site.site(*site.tensors)

@@ -73,6 +73,27 @@ def test_an_operator_rests_where_steps_are_no_longer_without_it(monkeypatch: pyt
     assert sorted(rows.values()) == ["", resting[NORM]]
 
 
+@pytest.mark.parametrize(("ours", "theirs", "rests"), [(11.4, 11.6, False), (11.6, 11.4, True), (4.0, 5.0, True)])
+def test_where_turns_are_level_the_kernels_decide_if_they_bound_the_step(
+    monkeypatch: pytest.MonkeyPatch, ours: float, theirs: float, rests: bool
+) -> None:
+    """ours, theirs: milliseconds of the kernels of a step of 12, 2 of them for what rests in the end."""
+    clock = Clock(**{NORM: 0.0, GELU: 0.002})
+
+    def on_device(step: Any, longest: float) -> float:
+        before = clock.taken()
+        step()
+        assert longest >= 10 - 1e-6
+        return ours if clock.taken()[NORM] > before[NORM] else theirs
+
+    monkeypatch.setattr(step_comparison, "_on_device", on_device)
+    resting = tuned(monkeypatch, clock, repeats=2)
+    assert set(resting) == {GELU, *[NORM] * rests}
+    before = clock.taken()
+    clock.step()
+    assert clock.taken() == {NORM: before[NORM] + 2 * (not rests), GELU: before[GELU]}
+
+
 def test_what_rests_does_so_after_disable_and_enable_until_the_next_tune_or_options_that_take_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,7 +7,7 @@ between other work that is more than in a row of such calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ than they cost the host as well; or PyTorch all of them.
 def compare_steps(
     kernels: Iterable[Kernel], calls: Mapping[Signature, int], step: Callable[[], Any], repeats: int
 ) -> None:
-    """For every operator, those with the most calls first, choose the way that makes steps clearly shortest.
+    """For every operator, those with the most calls first, choose the way that makes steps clearly shortest. Where its
+    turns overlap with PyTorch's, the one whose kernels take the least time if these bound the step, and else PyTorch's.
 
     calls     how often each signature came in a step
     repeats   steps in each of two turns of each way, after one with each
@@ -50,17 +51,27 @@ def compare_steps(
         with_ways = _Ways(kernel, texts)
         try:
             times = times_of(ways, with_ways.take, step, repeats)
+            best = _best(times, with_ways.take, step)
         finally:
             with_ways.take(_CHOSEN)
-        best = _PYTORCH
-        for way in ways:
-            if times[way].most < times[best].least:
-                best = way
         if best != _PYTORCH:
             with_ways.take(best)
             continue
         kernel.activate()
         kernel.deactivate(_no_gain(min(times[way] for way in ways if way != best), times[best]))
+
+
+def _best(times: Mapping[str, Turns], take: Callable[[str], None], step: Callable[[], Any]) -> str:
+    best, theirs = _PYTORCH, times[_PYTORCH]
+    for way, turns in times.items():
+        if turns.most < times[best].least:
+            best = way
+    level = [way for way, turns in times.items() if turns.least <= theirs.most]
+    if best == _PYTORCH and len(level) > 1:
+        kernels = _kernels_of(level, times, take, step)
+        if kernels and not choice.is_host_bound(kernels[_PYTORCH], theirs.least):
+            best = min(reversed(level), key=kernels.__getitem__)
+    return best
 
 
 class Turns(NamedTuple):
@@ -157,30 +168,36 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
 
     try:
         times = times_of((_OURS, _INDUCTOR), take, step, repeats, rounds=2)
-        mine = dict[str, float | None]()
-        for way in (_INDUCTOR, _OURS):
-            take(way)
-            mine[way] = _on_device(step, times[way].most)
-        every = ranks.of_all(mine)
-        slowest = [max((of_rank[way] for of_rank in every), key=lambda ms: ms or 0.0) for way in (_OURS, _INDUCTOR)]
-        known = bool(slowest[0] and slowest[1])
-        in_graph = known and slowest[1] < slowest[0]
+        kernels = _kernels_of((_INDUCTOR, _OURS), times, take, step)
         ours, inductor = times[_OURS], times[_INDUCTOR]
         overlap = inductor.least <= ours.most and ours.least <= inductor.most
-        by_kernels = overlap and known and not choice.is_host_bound(slowest[0], ours.least)
+        by_kernels = overlap and kernels and not choice.is_host_bound(kernels[_OURS], ours.least)
         if overlap and not by_kernels:
             more = times_of((_OURS, _INDUCTOR), take, step, repeats, rounds=2)
             ours, inductor = (min(times[way], more[way]) for way in (_OURS, _INDUCTOR))
     except BaseException:
         take(_OURS)
         raise
-    plain = in_graph if by_kernels else inductor.least < ours.least
-    if not known:
-        in_graph = plain
-    found = StepTimes(ours.least, inductor.least, plain, in_graph, *slowest)
+    shorter = inductor.least < ours.least
+    in_graph = kernels[_INDUCTOR] < kernels[_OURS] if kernels else shorter
+    plain = in_graph if by_kernels else shorter
+    on_device = (kernels[_OURS], kernels[_INDUCTOR]) if kernels else ()
+    found = StepTimes(ours.least, inductor.least, plain, in_graph, *on_device)
     for each in graphs:
         each.plain, each.plain_in_graph = found.is_plain, found.is_plain_in_graph
     choice.compared.append(found)
+
+
+def _kernels_of(
+    ways: Sequence[str], times: Mapping[str, Turns], take: Callable[[str], None], step: Callable[[], Any]
+) -> dict[str, float] | None:
+    """Milliseconds that the kernels of each way's steps take on the slowest rank; None where there is no GPU."""
+    mine = dict[str, float | None]()
+    for way in ways:
+        take(way)
+        mine[way] = _on_device(step, times[way].most)
+    found = {way: [of_rank[way] for of_rank in ranks.of_all(mine)] for way in ways}
+    return None if any(None in each for each in found.values()) else {way: max(found[way]) for way in ways}
 
 
 def _on_device(step: Callable[[], Any], longest: float) -> float | None:

@@ -170,9 +170,10 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
     """Run one step, then choose and compile the kernels for every signature it met. Returns what the step returns.
 
     repeats  then run more steps, 4 repeats + 2 or 6 repeats + 3 for each operator, in turns with gradkern's kernels and
-             with PyTorch's, and leave an operator to PyTorch unless steps are clearly shorter with gradkern's. Each of
-             them trains the model. 5 show what single calls cannot: whether the host bounds the step, as with small
-             batches, or the device. Where the device does, calls pay even if they gain less than they cost the host.
+             with PyTorch's, and leave an operator to PyTorch unless steps are shorter with gradkern's. Where their
+             times overlap, 6 or 9 more tell whether the kernels of a step take less, if these bound it. Each of them
+             trains the model. 5 show what single calls cannot: whether the host bounds the step, as with small batches,
+             or the device. Where the device does, calls pay even if they gain less than they cost the host.
              Of a model that is compiled with backend="gradkern", 8 repeats + 8 steps find out whether it is faster as
              Inductor alone compiles it; then it runs so. Where neither is, the form runs whose kernels take less time.
              If the host bounds the step, it is that of the fastest turn, and 8 repeats + 2 more steps are run. A CUDA
