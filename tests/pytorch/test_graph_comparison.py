@@ -238,7 +238,8 @@ def test_a_step_on_a_gpu_is_compared_and_its_kernels_are_timed() -> None:
 
 @pytest.mark.gpu
 def test_the_time_of_kernels_is_not_that_of_the_host_between_them() -> None:
-    x = torch.ones(1 << 20, device="cuda")
+    """Nor that of another device than the current one, where there are several."""
+    x = torch.ones(1 << 26, device=f"cuda:{torch.cuda.device_count() - 1}")
 
     def step() -> None:
         x.sin()
@@ -248,7 +249,7 @@ def test_the_time_of_kernels_is_not_that_of_the_host_between_them() -> None:
     step()
     found = step_comparison._on_device(step, 25.0)
     assert found is not None
-    assert 0 < found < 5
+    assert 0.05 < found < 5  # two passes over 256 MiB
 
 
 def test_graphs_of_open_sizes_have_one_form() -> None:

@@ -94,9 +94,8 @@ def _conv(spatial: int, x: Tensor, weight: Tensor, bias: Tensor | None, *sizes: 
         return _PYTORCHS[spatial](x, weight, bias, *sizes)
     of_axes = [_of_axes(spatial, *each) for each in zip(("stride", "padding", "dilation"), given, strict=True)]
     x, weight, bias = autocast(x.device.type, x, weight, bias)
-    if torch.compiler.is_compiling() or needs_pytorch(
-        x, weight, bias
-    ):  # a backend sees a convolution, and has operators of its own
+    # a backend sees a convolution, and has operators of its own
+    if torch.compiler.is_compiling() or needs_pytorch(x, weight, bias):
         return _PYTORCHS[spatial](x, weight, bias, *of_axes, groups)
     count_call(f"conv{spatial}d", x)
     return _Conv.apply(x, weight, bias, _call_of(spatial, *of_axes, groups))  # pyright: ignore[reportReturnType]

@@ -209,14 +209,20 @@ def _on_device(step: Callable[[], Any], longest: float) -> float | None:
     """
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
+    devices = [each for each in range(torch.cuda.device_count()) if torch.cuda.memory_allocated(each)]
 
     def once() -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(int(longest * 3e6))  # cycles, of at most 3 GHz
-        start.record()
+        events = {each: [torch.cuda.Event(enable_timing=True) for _ in range(2)] for each in devices}
+        for device, (start, _) in events.items():
+            with torch.cuda.device(device):
+                torch.cuda._sleep(int(longest * 3e6))  # cycles, of at most 3 GHz
+                start.record()
         step()
-        end.record()
-        synchronize()
-        return start.elapsed_time(end)
+        for device, (_, end) in events.items():
+            with torch.cuda.device(device):
+                end.record()
+        for _, end in events.values():
+            end.synchronize()
+        return max(start.elapsed_time(end) for start, end in events.values())
 
-    return min(once() for _ in range(3))
+    return min(once() for _ in range(3)) if devices else None
