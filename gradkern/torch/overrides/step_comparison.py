@@ -196,8 +196,9 @@ def _kernels_of(
     for way in ways:
         take(way)
         mine[way] = _on_device(step, times[way].most)
-    found = {way: [of_rank[way] for of_rank in ranks.of_all(mine)] for way in ways}
-    return None if any(None in each for each in found.values()) else {way: max(found[way]) for way in ways}
+    every = ranks.of_all(mine)
+    found = {way: [ms for of_rank in every if (ms := of_rank[way]) is not None] for way in ways}
+    return {way: max(each) for way, each in found.items()} if all(found.values()) else None
 
 
 def _on_device(step: Callable[[], Any], longest: float) -> float | None:
