@@ -63,8 +63,7 @@ class NativeSite:
         self._wanted, self._misses = True, 0
 
     def __del__(self) -> None:
-        for each in self._records:  # they make room for others'
-            each.withdraw()
+        self.forget()  # its records make room for others'
 
     def miss(self, tensors: tuple[torch.Tensor, ...]) -> Any:
         """Answer a call that no record does. Where most are such calls, as with sizes that come and go, Python answers
