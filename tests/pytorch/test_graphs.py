@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
@@ -120,6 +121,22 @@ def test_calls_run_until_one_is_captured_and_replayed(recorder: Recorder) -> Non
     assert [float(each["loss"][0]) for each in results] == [1, 2, 3, 3, 3]
     assert not any(each["loss"].requires_grad for each in results)
     assert results[4]["count"] == 3
+
+
+def test_the_graphs_of_gradients_of_earlier_steps_are_gone(recorder: Recorder) -> None:
+    weight = torch.ones(2, requires_grad=True)
+    gone = _in_a_cycle(weight * 2)
+    assert not gone
+    gradkern.torch.graphed(lambda: None)()
+    assert gone
+
+
+def _in_a_cycle(loss: torch.Tensor) -> list[bool]:
+    """Leave a result to the garbage collector; what is returned has an entry once it is freed."""
+    kept, gone = list[Any]([loss]), list[bool]()
+    kept.append(kept)
+    weakref.finalize(loss, gone.append, True)
+    return gone
 
 
 def test_a_step_that_cannot_be_captured_is_told_with_its_own_error(recorder: Recorder) -> None:
@@ -266,6 +283,25 @@ def test_tune_reaches_what_a_compiled_step_calls(name: str) -> None:
     assert expected <= {each.operator for each in gradkern.plan_cache.entries()}
     assert not any(each.provisional for each in gradkern.plan_cache.entries())
     torch.compiler.reset()
+
+
+@pytest.mark.gpu
+def test_a_step_is_captured_though_garbage_holds_an_earlier_ones_graph() -> None:
+    model = nn.Linear(8, 8, device="cuda")
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        model.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        return loss
+
+    x = torch.randn(4, 8, device="cuda")
+    _in_a_cycle(model(x).sum())
+    expected = step(x).detach()
+    graphed = gradkern.torch.graphed(step)
+    for _ in range(5):
+        torch.testing.assert_close(graphed(x), expected)
+    assert graphed.captured
 
 
 @pytest.mark.gpu
