@@ -124,7 +124,7 @@ class Graphed:
                 )
         if not torch.cuda.is_available():
             raise DeviceError(f"graphed: PyTorch finds no GPU; {instead}")
-        gc.collect()  # autograd graphs of earlier steps: gradients would be accumulated on the stream of those
+        gc.collect()  # AccumulateGrad nodes of an earlier step, if they are alive, run on the stream of that step
         self._device = inputs[0].device if inputs else torch.device("cuda", torch.cuda.current_device())
         self._stream: Any = torch.cuda.Stream(self._device)
         self._inputs = tuple([torch.empty_like(each) for each in inputs])
@@ -188,7 +188,7 @@ class Graphed:
                 f"graphed: the step cannot be captured in a CUDA graph: {type(cause).__name__}: {cause}\n"
                 "In the step nothing may wait for the GPU (.item(), .cpu(), print, if tensor:) or copy from the host; "
                 "an optimizer wants capturable=True; every call has to do the same, and nothing that did not come up "
-                "in the warm-up; no result of an earlier step may be kept with its graph of gradients (.detach() it)"
+                "in the warm-up; no result of an earlier step may still hold its autograd graph: .detach() it"
             ) from cause
         finally:
             torch.clear_autocast_cache()  # of memory of the graph

@@ -123,7 +123,7 @@ def test_calls_run_until_one_is_captured_and_replayed(recorder: Recorder) -> Non
     assert results[4]["count"] == 3
 
 
-def test_the_graphs_of_gradients_of_earlier_steps_are_gone(recorder: Recorder) -> None:
+def test_autograd_graphs_of_earlier_steps_are_collected_before_the_first_call(recorder: Recorder) -> None:
     weight = torch.ones(2, requires_grad=True)
     gone = _in_a_cycle(weight * 2)
     assert not gone
@@ -286,7 +286,7 @@ def test_tune_reaches_what_a_compiled_step_calls(name: str) -> None:
 
 
 @pytest.mark.gpu
-def test_a_step_is_captured_though_garbage_holds_an_earlier_ones_graph() -> None:
+def test_a_step_is_captured_though_garbage_holds_the_autograd_graph_of_an_earlier_one() -> None:
     model = nn.Linear(8, 8, device="cuda")
 
     def step(x: torch.Tensor) -> torch.Tensor:
