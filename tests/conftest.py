@@ -28,7 +28,7 @@ hypothesis.settings.register_profile("long", max_examples=2000, deadline=None)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torch", action="store_true", help="run the tests that need PyTorch")
-    parser.addoption("--native", action="store_true", help="let machine code answer the calls that enable() takes over")
+    parser.addoption("--by-python", action="store_true", help="let Python answer the calls that enable() takes over")
     parser.addoption("--models", action="store_true", help="run the tests of models that torchvision and others make")
     parser.addoption("--quick", action="store_true", help="leave out the tests that compile, simulate or take seconds")
     parser.addoption("--every-kernel", action="store_true", help="run every case of those where some stand for all")

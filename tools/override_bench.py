@@ -6,9 +6,9 @@
 
 Microseconds from call to return, the median over blocks of calls in turns, on tensors so small that the GPU is never
 behind. "declined" are calls under min_bytes, which PyTorch answers; "bare" is PyTorch's kernel behind a registration
-from Python that does nothing, the least that any override from Python can cost. "native" is enable(native=True), for
-both kinds of calls, in turns of its own with PyTorch's; "by machine code" is the share of the taken ones that it
-answered. What they add is to PyTorch's own in the same turns.
+from Python that does nothing, the least that any override from Python can cost. "native" is enable() as it is by
+default, for both kinds of calls, in turns of its own with PyTorch's; the others are enable(native=False). "by machine
+code" is the share of the taken ones that it answered. What they add is to PyTorch's own in the same turns.
 """
 
 from __future__ import annotations

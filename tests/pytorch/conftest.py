@@ -14,12 +14,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _natively(request: pytest.FixtureRequest) -> None:
-    """With --native, enable() has native=True where a test does not say otherwise."""
-    if request.config.getoption("--native"):
+def _by_python(request: pytest.FixtureRequest) -> None:
+    """With --by-python, enable() has native=False where a test does not say otherwise."""
+    if request.config.getoption("--by-python"):
         from gradkern.torch.overrides import switch
 
-        switch.enable.__kwdefaults__["native"] = True  # pyright: ignore[reportOptionalSubscript]
+        switch.enable.__kwdefaults__["native"] = False  # pyright: ignore[reportOptionalSubscript]
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.torch
 
 BY_NAME = {each.name: each for each in TRANSLATIONS}
 KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-NOW = Options.of(None, ("cpu",), 0, "raise", "now")
+NOW = Options.of(None, ("cpu",), 0, "raise", "now", True, False)  # machine code would answer all of the process
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 MASKS = [mask for mask in product([True, False], repeat=3) if any(mask)]
 

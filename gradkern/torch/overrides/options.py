@@ -54,7 +54,7 @@ class Options:
     on_refusal: Refusal = "torch"
     plan: When = "tune"
     only_faster: bool = True
-    native: bool = False
+    native: bool = True
 
     @classmethod
     def of(cls, *given: Any) -> Options:

@@ -21,8 +21,8 @@ class Row:
     taken, declined   how many calls gradkern answered, and how many PyTorch's own kernel
     reason            why PyTorch's kernel answers the next such call; "" where gradkern does. Where it could not at the
                       last such call, what failed: it tries again
-    natively  how many of those taken machine code has answered; by_python says why Python answers the next, with
-              enable(native=True); "" where machine code does
+    natively  how many of those taken machine code has answered; by_python says why Python answers the next; ""
+              where machine code does, and with enable(native=False)
     """
 
     op: str

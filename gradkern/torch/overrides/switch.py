@@ -51,7 +51,7 @@ def enable(
     on_refusal: Refusal = "torch",
     plan: When = "tune",
     only_faster: bool = True,
-    native: bool = False,
+    native: bool = True,
 ) -> None:
     """Let gradkern answer aten's backward kernels, for every model, thread and stream of the process.
 
@@ -69,9 +69,8 @@ def enable(
                 where that is better for the step. False takes all that has a plan; so do plan="now" and
                 on_refusal="raise"
     native      machine code answers calls of kinds that have come before, without Python and without the GIL: on the
-                host a call then costs about what PyTorch's own does. New, and off by default; in models that are
-                compiled with backend="gradkern" it is always so. `report` says of which kinds of calls Python answers
-                nevertheless, and why
+                host a call then costs about what PyTorch's own does. `report` says of which kinds of calls Python
+                answers nevertheless, and why. False leaves all to Python
 
     Modules, hooks, state_dict, double backward, autocast, checkpointing and distributed wrappers see no difference. A
     second call changes the options. Spawned processes have to call it for themselves. Code compiled by AOTInductor, or
