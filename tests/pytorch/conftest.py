@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -49,13 +50,15 @@ def overrides() -> Iterator[Any]:
 
 
 @pytest.fixture
-def compiled_anew() -> Iterator[None]:
+def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing that torch.compile, or gradkern.torch, knows from before, and nothing left behind."""
     import torch
 
     import gradkern.torch
+    from gradkern.torch.compile_backend import choice
 
     torch.compiler.reset()
+    monkeypatch.setattr(choice, "_live", WeakSet())  # what waits for the garbage collector
     yield
     torch.compiler.reset()
     gradkern.torch.forget()

@@ -229,6 +229,7 @@ def test_kernels_are_back_after_a_step_that_fails(monkeypatch: pytest.MonkeyPatc
     assert clock.taken() == {name: count + 2 for name, count in before.items()}
 
 
+@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.parametrize(
     ("options", "repeats", "message"),
     [
@@ -245,6 +246,7 @@ def test_repeats_that_make_no_sense_are_refused_before_a_step(options: Any, repe
         gradkern.torch.tune(lambda: pytest.fail("a step"), repeats=repeats)
 
 
+@pytest.mark.usefixtures("compiled_anew")
 def test_without_enable_a_step_tells_whether_a_model_is_compiled() -> None:
     steps: list[None] = []
     with pytest.raises(ArgumentError, match=r"^tune: repeats is 2; expected 0, as nothing is left to PyTorch"):
