@@ -8,6 +8,7 @@ between other work that is more than in a row of such calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -25,14 +26,29 @@ than they cost the host as well; or PyTorch all of them.
 """
 
 
+class Times(NamedTuple):
+    """Milliseconds of a way's fastest step on the host, and of what its kernels take where there is a GPU.
+
+    A host that others use, too, runs at half its speed in one moment and not in the next. That makes steps longer,
+    never shorter: of twenty steps some are undisturbed, where no five in a row are.
+    """
+
+    on_host: float
+    on_device: float | None = None
+
+    @property
+    def step(self) -> float:
+        """The host is a step ahead where it is faster, and the device waits for it where it is not."""
+        return max(self.on_host, self.on_device or 0.0)
+
+
 def compare_steps(
     kernels: Iterable[Kernel], calls: Mapping[Signature, int], step: Callable[[], Any], repeats: int
 ) -> None:
-    """For every operator, those with the most calls first, choose the way that makes steps clearly shortest. Where its
-    turns overlap with PyTorch's, the one whose kernels take the least time if these bound the step, and else PyTorch's.
+    """For every operator, those with the most calls first, choose the way that makes steps shortest.
 
     calls     how often each signature came in a step
-    repeats   steps in each of two turns of each way, after one with each
+    repeats   steps in each of four turns of each way, after one that does not count
     """
     named = {
         f"{each.translation.name} on {each.key}": each for each in kernels if each.enabled and not each.replaces_errors
@@ -50,46 +66,17 @@ def compare_steps(
         kernel = named[name]
         with_ways = _Ways(kernel, texts)
         try:
-            times = times_of(ways, with_ways.take, step, repeats)
-            best = _best(times, with_ways.take, step)
+            times = {way: each.step for way, each in times_of(ways, with_ways.take, step, repeats).items()}
         finally:
             with_ways.take(_CHOSEN)
-        if best != _PYTORCH:
-            with_ways.take(best)
+        *ours, theirs = times.values()
+        if min(ours) < theirs:
+            with_ways.take(min(times, key=times.__getitem__))
             continue
         kernel.activate()
-        kernel.deactivate(_no_gain(min(times[way] for way in ways if way != best), times[best]))
-
-
-def _best(times: Mapping[str, Turns], take: Callable[[str], None], step: Callable[[], Any]) -> str:
-    best, theirs = _PYTORCH, times[_PYTORCH]
-    for way, turns in times.items():
-        if turns.most < times[best].least:
-            best = way
-    level = [way for way, turns in times.items() if turns.least <= theirs.most]
-    if best == _PYTORCH and len(level) > 1:
-        kernels = _kernels_of(level, times, take, step)
-        if kernels and not choice.is_host_bound(kernels[_PYTORCH], theirs.least):
-            best = min(reversed(level), key=kernels.__getitem__)
-    return best
-
-
-class Turns(NamedTuple):
-    """Milliseconds of a step, in the fastest of a way's turns and in the slowest. Where those of two ways overlap,
-    neither is known to be faster: a host that others use, too, makes the same steps a tenth longer in the next moment.
-    """
-
-    least: float
-    most: float
-
-
-def _no_gain(ours: Turns, theirs: Turns) -> str:
-    if ours.least >= theirs.least:
-        return f"no gain: a step takes {ours.least:.2f} ms with gradkern's kernels, {theirs.least:.2f} with PyTorch's"
-    return (
-        f"no clear gain: a step takes {ours.least:.2f} to {ours.most:.2f} ms with gradkern's kernels, "
-        f"{theirs.least:.2f} to {theirs.most:.2f} with PyTorch's"
-    )
+        kernel.deactivate(
+            f"no gain: a step takes {min(ours):.2f} ms with gradkern's kernels, {theirs:.2f} with PyTorch's"
+        )
 
 
 class _Ways:
@@ -115,30 +102,35 @@ class _Ways:
 
 
 def times_of(
-    ways: tuple[str, ...], take: Callable[[str], None], step: Callable[[], Any], repeats: int, rounds: int = 1
-) -> dict[str, Turns]:
-    """The times of each way on the slowest rank, in turns forth and back: what drifts meets all alike. The turns of two
-    ways that are equally fast do not overlap once in 3 where there is one round, once in 35 where there are two.
-    """
+    ways: Sequence[str], take: Callable[[str], None], step: Callable[[], Any], repeats: int
+) -> dict[str, Times]:
+    """The times of each way on the slowest rank, in turns forth and back: what drifts meets all alike."""
 
-    def seconds(way: str, steps: int) -> float:
+    def turn(way: str) -> list[float]:
         take(way)
         synchronize()
-        start = perf_counter()
-        for _ in range(steps):
+        step()  # which has more to do, and finds the device idle
+        marks = [perf_counter()]
+        for _ in range(repeats):
             step()
+            marks.append(perf_counter())
         synchronize()
-        return perf_counter() - start
+        return [(after - before) * 1e3 for before, after in pairwise(marks)]
 
-    for way in ways:  # a first step has more to do
-        seconds(way, 1)
-    turns = [(way, seconds(way, repeats)) for way in (*ways, *reversed(ways)) * rounds]
-    mine = [sorted(time / repeats * 1e3 for way, time in turns if way == each) for each in ways]
-    every = ranks.of_all(mine)
-    slowest = [
-        Turns(*[max(of_rank[place][turn] for of_rank in every) for turn in (0, -1)]) for place in range(len(ways))
-    ]
-    return dict(zip(ways, slowest, strict=True))
+    def on_device(way: str) -> float | None:
+        take(way)
+        return _on_device(step, max(taken[way]))
+
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    for way in (*ways, *reversed(ways)) * 2:
+        taken[way] += turn(way)
+    every = ranks.of_all([Times(min(taken[way]), on_device(way)) for way in ways])
+    return {way: _slowest(of_ranks) for way, of_ranks in zip(ways, zip(*every, strict=True), strict=True)}
+
+
+def _slowest(of_ranks: Iterable[Times]) -> Times:
+    on_host, on_device = zip(*of_ranks, strict=True)
+    return Times(max(on_host), max((each for each in on_device if each is not None), default=None))
 
 
 # --- compiled graphs --------------------------------------------------------------------------------------------------
@@ -153,10 +145,8 @@ def forget_runs() -> None:
 
 
 def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
-    """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are clearly shorter with.
-    Where neither are, those whose kernels take less time if these bound the step. If the host does, those with the
-    fastest of twice as many turns: a host that others use, too, makes turns longer, never shorter. In CUDA graphs it is
-    always by the kernels.
+    """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are shorter with; in CUDA
+    graphs as their kernels take less time.
     """
     graphs = [each for each in choice.live() if each.ran]
     if not ranks.of_first(bool(graphs)):
@@ -167,38 +157,17 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
             each.plain = way == _INDUCTOR
 
     try:
-        times = times_of((_OURS, _INDUCTOR), take, step, repeats, rounds=2)
-        kernels = _kernels_of((_INDUCTOR, _OURS), times, take, step)
-        ours, inductor = times[_OURS], times[_INDUCTOR]
-        overlap = inductor.least <= ours.most and ours.least <= inductor.most
-        by_kernels = overlap and kernels and not choice.is_host_bound(kernels[_OURS], ours.least)
-        if overlap and not by_kernels:
-            more = times_of((_OURS, _INDUCTOR), take, step, repeats, rounds=2)
-            ours, inductor = (min(times[way], more[way]) for way in (_OURS, _INDUCTOR))
-    except BaseException:
+        times = times_of((_OURS, _INDUCTOR), take, step, repeats)
+    finally:
         take(_OURS)
-        raise
-    shorter = inductor.least < ours.least
-    in_graph = kernels[_INDUCTOR] < kernels[_OURS] if kernels else shorter
-    plain = in_graph if by_kernels else shorter
-    on_device = (kernels[_OURS], kernels[_INDUCTOR]) if kernels else ()
-    found = StepTimes(ours.least, inductor.least, plain, in_graph, *on_device)
+    ours, inductor = times[_OURS], times[_INDUCTOR]
+    plain = in_graph = inductor.step < ours.step
+    if ours.on_device is not None and inductor.on_device is not None:
+        in_graph = inductor.on_device < ours.on_device
+    found = StepTimes(ours.step, inductor.step, plain, in_graph, ours.on_device, inductor.on_device)
     for each in graphs:
         each.plain, each.plain_in_graph = found.is_plain, found.is_plain_in_graph
     choice.compared.append(found)
-
-
-def _kernels_of(
-    ways: Sequence[str], times: Mapping[str, Turns], take: Callable[[str], None], step: Callable[[], Any]
-) -> dict[str, float] | None:
-    """Milliseconds that the kernels of each way's steps take on the slowest rank; None where there is no GPU."""
-    mine = dict[str, float | None]()
-    for way in ways:
-        take(way)
-        mine[way] = _on_device(step, times[way].most)
-    every = ranks.of_all(mine)
-    found = {way: [ms for of_rank in every if (ms := of_rank[way]) is not None] for way in ways}
-    return {way: max(each) for way, each in found.items()} if all(found.values()) else None
 
 
 def _on_device(step: Callable[[], Any], longest: float) -> float | None:

@@ -120,8 +120,8 @@ def disable() -> None:
     """Let PyTorch's own kernels answer again. Plans, and what `tune` has left to PyTorch, are kept for the next
     `enable`.
 
-    gradkern stays in front of PyTorch's kernels and passes every call on to them, at 3 us of the host's time: removing
-    it while other threads train is not safe.
+    gradkern stays in front of PyTorch's kernels and passes every call on to them, which costs the host what a declined
+    call does: removing it while other threads train is not safe.
 
     >>> gradkern.torch.disable()
     >>> gradkern.torch.is_enabled()
@@ -168,15 +168,14 @@ def enabled(ops: Group | Iterable[Group] | None = None, **options: Unpack[Option
 def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
     """Run one step, then choose and compile the kernels for every signature it met. Returns what the step returns.
 
-    repeats  then run more steps, 4 repeats + 2 or 6 repeats + 3 for each operator, in turns with gradkern's kernels and
-             with PyTorch's, and leave an operator to PyTorch unless steps are shorter with gradkern's. Where their
-             times overlap, 6 or 9 more tell whether the kernels of a step take less, if these bound it. Each of them
-             trains the model. 5 show what single calls cannot: whether the host bounds the step, as with small batches,
-             or the device. Where the device does, calls pay even if they gain less than they cost the host.
-             Of a model that is compiled with backend="gradkern", 8 repeats + 8 steps find out whether it is faster as
-             Inductor alone compiles it; then it runs so. Where neither is, the form runs whose kernels take less time.
-             If the host bounds the step, it is that of the fastest turn, and 8 repeats + 2 more steps are run. A CUDA
-             graph always has the kernels that take less time. The report says whether one would help
+    repeats  then run more steps, 8 repeats + 14 or 12 repeats + 21 for each operator, in turns with gradkern's kernels
+             and with PyTorch's, and leave an operator to PyTorch unless steps are shorter with gradkern's. A step takes
+             what the fastest takes on the host, or its kernels where they take longer. Each of them trains the model. 5
+             show what single calls cannot: whether the host bounds the step, as with small batches, or the device.
+             Where the device does, calls pay even if they gain less than they cost the host.
+             Of a model that is compiled with backend="gradkern", 8 repeats + 14 steps find out whether it is faster as
+             Inductor alone compiles it; then it runs so. A CUDA graph always has the kernels that take less time. The
+             report says whether one would help
 
     The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
     backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: in the first step with
