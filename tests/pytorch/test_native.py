@@ -341,6 +341,47 @@ os._exit(0)
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
 
 
+@pytest.mark.parametrize("least", [0, 1 << 40])
+def test_what_a_signals_handler_raises_before_python_answers_comes_out_of_backward(least: int) -> None:
+    """The signal comes in a long product, and the handler runs when the next function of Python begins: it answers a
+    GELU of a new shape, or hands on a small one.
+    """
+    code = f"""
+import gc, signal, time, torch, weakref, gradkern.torch
+torch.set_num_threads(1)
+w = torch.randn(1500, 1500)
+def loss(rows):
+    x = torch.randn(rows, 1500, requires_grad=True)
+    return x, (torch.nn.functional.gelu(x) @ w @ w).sum()
+class Alarm(Exception):
+    pass
+def handler(*_):
+    raise Alarm("late")
+gradkern.torch.enable("gelu", devices="cpu", min_bytes={least}, plan="now")
+for _ in range(3):
+    loss(1000)[1].backward()
+signal.signal(signal.SIGALRM, handler)
+count, held = 0, []
+for rows in range(1001, 1006):
+    x, y = loss(rows)
+    signal.setitimer(signal.ITIMER_REAL, 0.002)
+    try:
+        y.backward()
+        time.sleep(0.1)
+    except Alarm as error:
+        assert str(error) == "late" and error.__traceback__ is not None
+        count += 1
+        held += [weakref.ref(error), weakref.ref(x)]
+    loss(rows)[1].backward()
+del x, y
+gc.collect()
+print(count, sum(each() is not None for each in held))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["5", "0"]
+
+
 def test_what_is_declined_is_handed_on() -> None:
     call = CALLS["layer norm"]
     for _ in range(3):

@@ -4,8 +4,9 @@ PyTorch hands over a stack of words, one for each argument, and takes the result
 handle that the function owns: it deletes it, or hands it on. An optional argument is 0 or the address of a word that
 the function frees; a list or a string is a handle, too.
 
-Nothing here allocates, raises or knows Python. What is not recognised, or cannot be computed after all, is handed on
-whole to an operator that Python implements, and what is PyTorch's to one that calls its kernel: see kernel.py.
+Nothing here allocates or raises, and all that it knows of Python is that signals may wait. What is not recognised, or
+cannot be computed after all, is handed on whole to an operator that Python implements, and what is PyTorch's to one
+that calls its kernel: see kernel.py.
 
 Words are int64 throughout, as mixed signs are float64 to Numba.
 """
@@ -505,11 +506,31 @@ def _left(stack: int, block: int) -> int:
 
 
 @numba.njit(**_PART)
+def _interrupted(shim: int) -> bool:
+    """Whether the handler of a signal, run here, has raised. Python runs it as soon as one of its functions begins, and
+    what it raised there, before a line of that function, PyTorch's C functions would lose.
+    """
+    if call(load(shim, w.PROCESS)) != call(load(shim, w.THREAD)):  # handlers run in the main thread
+        return False
+    state = call(load(shim, w.TAKE_GIL))
+    raised = call(load(shim, w.HANDLE_SIGNALS)) != 0
+    if raised:
+        found = load(shim, w.RAISED)
+        call(load(shim, w.FETCH), found, found + 8, found + 16)
+    call(load(shim, w.LEAVE_GIL), state)
+    return raised
+
+
+@numba.njit(**_PART)
 def answer(stack: int, block: int) -> None:
     name = _left(stack, block)
     if name == 0:
         return
     shim, given = load(block, w.BLOCK_SHIM), argument_words()
+    if _interrupted(shim):
+        for place in range(load(block, w.BLOCK_INPUTS)):
+            _release(shim, load(block, w.BLOCK_ARGUMENTS + place), load(stack, place))
+        call(load(shim, w.RAISE), load(block, w.BLOCK_RAISER))  # does not return
     count = load(block, w.BLOCK_RESULTS)
     for place in range(load(block, w.BLOCK_INPUTS)):
         store(given, place, load(stack, place))

@@ -23,6 +23,7 @@ _FLAGS = {  # methods of at::Context without arguments that return a bool
     "deterministic cuDNN": "_ZNK2at7Context18deterministicCuDNNEv",
     "cuDNN": "_ZNK2at7Context16userEnabledCuDNNEv",
 }
+_OF_PYTHON = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
 _ON_GPU = ("aoti_torch_get_current_cuda_stream", "cuStreamIsCapturing", "cuLaunchKernelEx", "cuCtxGetDevice")
 
 
@@ -38,7 +39,7 @@ def unavailable(key: str) -> str:
 
 
 @cache
-def _library(name: str) -> Any:
+def _library(name: str | None) -> Any:
     try:
         return ctypes.CDLL(name)
     except OSError:
@@ -63,6 +64,9 @@ def _found(key: str) -> dict[str, int]:
     # a word that PyTorch has made with `new`
     found["free"] = address_of(core, "torch_delete_stable_ivalue") or address_of(_library("libstdc++.so.6"), "_ZdlPv")
     found |= {name: address_of(core, symbol) for name, symbol in _FLAGS.items()}
+    found |= {name: address_of(ctypes.pythonapi, name) for name in _OF_PYTHON}
+    found |= {name: address_of(_library(None), name) for name in ("getpid", "gettid")}
+    found["raised"] = ctypes.addressof(_of_handler)
     if getattr(core, _CONTEXT, None) is not None:
         getattr(core, _CONTEXT).restype = ctypes.c_void_p
         found["context"] = getattr(core, _CONTEXT)()
@@ -132,11 +136,21 @@ def _take_warning() -> None:
 
 
 _raised = threading.local()
+_of_handler = (ctypes.c_void_p * 3)()
+"""What the handler of a signal has raised, in the main thread: its class, itself and its traceback."""
 
 
 def stash(error: BaseException) -> None:
     """Keep what `raiser` raises next in this thread."""
     _raised.error = error
+
+
+def _taken_of_handler() -> BaseException:
+    kind, error, trace = [each and ctypes.cast(each, ctypes.py_object).value for each in _of_handler]
+    for place, each in enumerate(_of_handler):
+        _of_handler[place] = None
+        ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(each))
+    return (error if isinstance(error, BaseException) else kind()).with_traceback(trace)
 
 
 class _Raiser(torch.Tensor):
@@ -146,8 +160,8 @@ class _Raiser(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), named: Any = None) -> Any:
-        error, _raised.error = _raised.error, None
-        raise error
+        error, _raised.error = getattr(_raised, "error", None), None
+        raise _taken_of_handler() if error is None else error
 
 
 @cache

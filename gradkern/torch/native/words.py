@@ -7,7 +7,8 @@ LAUNCH_*   of a launch, or of the execution of one of cuDNN's plans
 CUDNN_*    of cuDNN on a device, as executions need it; PLAN_* of one of its plans
 STREAM_*   of a stream whose scratch memory is known
 SHIM       names of the C functions, in the order of their addresses; "context" is PyTorch's object that has its flags,
-           the three behind it read one each, "policies" is how many blocks of gradkern.policy are in force
+           the three behind it read one each, "policies" is how many blocks of gradkern.policy are in force, "raised" is
+           where the exception of a signal's handler is put, by PyErr_Fetch
 """
 
 from __future__ import annotations
@@ -59,6 +60,13 @@ DETERMINISTIC = _shim("deterministic")
 DETERMINISTIC_CUDNN = _shim("deterministic cuDNN")
 CUDNN = _shim("cuDNN")
 POLICIES = _shim("policies")
+PROCESS = _shim("getpid")
+THREAD = _shim("gettid")
+TAKE_GIL = _shim("PyGILState_Ensure")
+LEAVE_GIL = _shim("PyGILState_Release")
+HANDLE_SIGNALS = _shim("PyErr_CheckSignals")
+FETCH = _shim("PyErr_Fetch")
+RAISED = _shim("raised")
 
 MOST_ARGUMENTS, MOST_OUTPUTS, MOST_KEY, MOST_ADDRESSES = 16, 8, 256, 32
 """Arguments and outputs of a call, words of a key, addresses: a call's tensors, outputs and scratch memory."""
