@@ -15,7 +15,6 @@ import gradkern.torch
 from gradkern import ArgumentError
 from gradkern.torch.overrides import ranks, step_comparison, switch
 from gradkern.torch.overrides.comparison import Comparison, Cost
-from gradkern.torch.overrides.step_comparison import Times
 
 pytestmark = pytest.mark.torch
 
@@ -185,12 +184,21 @@ def test_the_next_tune_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_slowest_process_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_all(mine: Any) -> list[Any]:
-        return [mine, [Times(12.0), Times(11.0)]]
+        return [mine, [12.0, 11.0] if isinstance(mine, list) and None not in mine else mine]
 
     monkeypatch.setattr(ranks, "of_all", of_all)
     resting = tuned(monkeypatch, Clock(**{NORM: -0.002, GELU: -0.003}), repeats=1)
     assert set(resting) == {NORM, GELU}
     assert resting[GELU] == "no gain: a step takes 12.00 ms with gradkern's kernels, 11.00 with PyTorch's"
+
+
+def test_the_kernels_of_all_processes_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the sleep of the slowest: else some would wait for others' in the time that is measured."""
+    slept: list[float] = []
+    monkeypatch.setattr(ranks, "of_all", lambda mine: [mine, 77.0 if isinstance(mine, float) else mine])
+    monkeypatch.setattr(step_comparison, "_on_device", lambda step, longest: slept.append(longest))
+    tuned(monkeypatch, Clock(**{NORM: -0.002}), repeats=1)
+    assert set(slept) == {77.0}
 
 
 @pytest.mark.parametrize(("cost", "resting"), [(-0.0001, []), (0.0001, [NORM])])

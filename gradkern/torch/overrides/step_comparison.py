@@ -119,18 +119,18 @@ def times_of(
 
     def on_device(way: str) -> float | None:
         take(way)
-        return _on_device(step, max(taken[way]))
+        return _on_device(step, longest)
 
     taken: dict[str, list[float]] = {way: [] for way in ways}
     for way in (*ways, *reversed(ways)) * 2:
         taken[way] += turn(way)
-    every = ranks.of_all([Times(min(taken[way]), on_device(way)) for way in ways])
-    return {way: _slowest(of_ranks) for way, of_ranks in zip(ways, zip(*every, strict=True), strict=True)}
-
-
-def _slowest(of_ranks: Iterable[Times]) -> Times:
-    on_host, on_device = zip(*of_ranks, strict=True)
-    return Times(max(on_host), max((each for each in on_device if each is not None), default=None))
+    longest = max(ranks.of_all(max(map(max, taken.values()))))  # one for all: their kernels wait for each other's
+    hosts = zip(*ranks.of_all([min(taken[way]) for way in ways]), strict=True)
+    devices = zip(*ranks.of_all([on_device(way) for way in ways]), strict=True)
+    return {
+        way: Times(max(host), max((each for each in device if each is not None), default=None))
+        for way, host, device in zip(ways, hosts, devices, strict=True)
+    }
 
 
 # --- compiled graphs --------------------------------------------------------------------------------------------------
