@@ -268,6 +268,13 @@ def _release(shim: int, kind: int, word: int) -> None:
 
 
 @numba.njit(**_PART)
+def _release_all(shim: int, stack: int, block: int) -> None:
+    """Let go of a call's arguments."""
+    for place in range(load(block, w.BLOCK_INPUTS)):
+        _release(shim, load(block, w.BLOCK_ARGUMENTS + place), load(stack, place))
+
+
+@numba.njit(**_PART)
 def _patch(launch: int, into: int, addresses: int) -> None:
     """Copy the launch's template, with the addresses of this call."""
     template, patches = load(launch, w.LAUNCH_TEMPLATE), load(launch, w.LAUNCH_PATCHES)
@@ -440,8 +447,7 @@ def _answered(stack: int, block: int, record: int, addresses: int) -> bool:
         for index in range(count):
             call(load(shim, w.DELETE_TENSOR), load(made, index))
         return False
-    for place in range(load(block, w.BLOCK_INPUTS)):
-        _release(shim, load(block, w.BLOCK_ARGUMENTS + place), load(stack, place))
+    _release_all(shim, stack, block)
     for place in range(load(block, w.BLOCK_RESULTS)):
         store(stack, place, 0)
     for index in range(count):
@@ -528,8 +534,7 @@ def answer(stack: int, block: int) -> None:
         return
     shim, given = load(block, w.BLOCK_SHIM), argument_words()
     if _interrupted(shim):
-        for place in range(load(block, w.BLOCK_INPUTS)):
-            _release(shim, load(block, w.BLOCK_ARGUMENTS + place), load(stack, place))
+        _release_all(shim, stack, block)
         call(load(shim, w.RAISE), load(block, w.BLOCK_RAISER))  # does not return
     count = load(block, w.BLOCK_RESULTS)
     for place in range(load(block, w.BLOCK_INPUTS)):
