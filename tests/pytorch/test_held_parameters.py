@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._inductor.utils import run_and_get_code
 
 from gradkern.torch.compile_backend import findings
 
@@ -66,6 +67,14 @@ def test_gradients_are_those_of_the_forward_pass(name: str, write: Callable[[tor
     assert [each.fusion for each in findings.findings() if not each.reason] == [fusion]
     for one, other in zip(found, gradients(eager, eager, x, written, write), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_no_python_makes_the_copies() -> None:
+    model = nn.Sequential(*[nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.ReLU()) for _ in range(3)])
+    compiled = torch.compile(model, backend="gradkern", options={"gradkern": True})
+    _, codes = run_and_get_code(lambda: compiled(torch.randn(3, 4, 5, 5)).sum().backward())
+    assert any("batch_norm" in each for each in codes)
+    assert not any("held" in each for each in codes)
 
 
 def gradients(
