@@ -26,10 +26,10 @@ def gradkern(
     from gradkern.torch.compile_backend.dynamo_graph.rewriting import rewrite
     from gradkern.torch.compile_backend.gates import gates_of
     from gradkern.torch.compile_backend.inductor_graphs.passes import config_with_passes
-    from gradkern.torch.compile_backend.operators import register_fallbacks
+    from gradkern.torch.compile_backend.operators import register_lowerings
 
     write_call_sites()
-    register_fallbacks()
+    register_lowerings()
     chosen = dict(options or {})
     gates = gates_of(chosen.pop("gradkern", None))
     settings = {**list_mode_options(mode or "default"), **chosen}

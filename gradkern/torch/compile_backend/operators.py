@@ -48,6 +48,7 @@ class Definition(NamedTuple):
     results: Sequence[str]
     fake: Callable[..., Any] | None
     rows: bool
+    lower: Callable[[Any], Callable[..., Any]] | None
     arguments: tuple[str, ...]
 
 
@@ -66,6 +67,7 @@ def define(
     *,
     rows: bool = False,
     writes: Sequence[str] = (),
+    lower: Callable[[Any], Callable[..., Any]] | None = None,
 ) -> Any:
     """Define torch.ops.gradkern.NAME. Returns its overload.
 
@@ -76,6 +78,7 @@ def define(
     Inductor would lay out those with four axes as images, with the second axis innermost. Otherwise the tensors may
     have their axes in any order in memory.
     writes   the arguments that it writes
+    lower    returns its lowering, given torch._inductor.lowering; by default Inductor calls the operator
     """
     parameters = signature(ask).parameters
     words = {each.name: _TYPES[each.annotation] for each in parameters.values()}
@@ -89,25 +92,25 @@ def define(
     torch.library.register_fake(
         f"gradkern::{name}", fake or (lambda *arguments: ask(*arguments).without_data()), lib=_library
     )
-    DEFINITIONS[name] = Definition(ask, results, fake, rows, tuple(parameters))
+    DEFINITIONS[name] = Definition(ask, results, fake, rows, lower, tuple(parameters))
     return getattr(torch.ops.gradkern, name).default
 
 
-def register_fallbacks() -> None:
-    """Let Inductor know that it calls these operators as they are. By itself it finds that out where it first meets
-    one, and before PyTorch 2.13 it then writes down all that the arguments are computed from, for a log that nobody
-    reads: twelve layers with residuals are 2^24 lines.
+def register_lowerings() -> None:
+    """Let Inductor know how it computes these operators, most of them by calls. By itself it finds that out where it
+    first meets one, and before PyTorch 2.13 it then writes down all that the arguments are computed from, for a log
+    that nobody reads: twelve layers with residuals are 2^24 lines.
     """
-    from torch._inductor.lowering import (  # pyright: ignore[reportMissingImports]
-        lowerings,
-        make_fallback,
-        tag_to_layout_constraint,
-    )
+    from torch._inductor import lowering  # pyright: ignore[reportMissingImports]
 
     for name, definition in DEFINITIONS.items():
         operator = getattr(torch.ops.gradkern, name).default
-        if operator not in lowerings:
-            make_fallback(operator, tag_to_layout_constraint(_tag(definition.rows)))
+        if operator in lowering.lowerings:
+            continue
+        if definition.lower is not None:
+            lowering.lowerings[operator] = definition.lower(lowering)
+        else:
+            lowering.make_fallback(operator, lowering.tag_to_layout_constraint(_tag(definition.rows)))
 
 
 def _tag(rows: bool) -> Any:
@@ -123,8 +126,8 @@ def differentiable(operator: Any, backward: Callable[..., Any], setup: Callable[
     torch.library.register_autograd(operator, backward, setup_context=setup, lib=_library)
     if twin is None:
         name = _name_of(operator)
-        ask, results, fake, rows, _ = DEFINITIONS[name]
-        twin = define(f"{name}_forward", ask, results, fake, rows=rows)
+        ask, results, fake, rows, lower, _ = DEFINITIONS[name]
+        twin = define(f"{name}_forward", ask, results, fake, rows=rows, lower=lower)
     _twins[operator] = twin
 
 

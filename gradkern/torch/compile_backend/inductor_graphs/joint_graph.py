@@ -142,14 +142,14 @@ def _copies(tensors: list[Tensor]) -> list[Tensor]:
     return [made.copy_(each) for made, each in zip(copies_like(tensors), tensors, strict=True)]
 
 
-HELD = define("held", _copies, "Tensor[]", copies_like)
-
-
-def _let_inductor_copy() -> None:
-    """In one launch of its own: a call from Python takes the host 270 us for 34 parameters."""
-    from torch._inductor import lowering  # pyright: ignore[reportMissingImports]
-
-    lowering.lowerings[HELD] = lowering.make_foreach_pointwise(lowering.clone)
+HELD = define(
+    "held",
+    _copies,
+    "Tensor[]",
+    copies_like,
+    # one launch of Inductor's: a call from Python takes the host 270 us for 34 parameters
+    lower=lambda inductor: inductor.make_foreach_pointwise(inductor.clone),
+)
 
 
 _NOT_SAVED = {
@@ -176,7 +176,6 @@ def hold_parameters(graph: fx.Graph) -> None:
     parameters = list(dict.fromkeys(each for each in read if isinstance(each, fx.Node) and each.op == "placeholder"))
     if not parameters:
         return
-    _let_inductor_copy()
     *_, last = graph.find_nodes(op="placeholder")
     with graph.inserting_after(last):
         held = graph.call_function(HELD, (parameters,))
