@@ -85,4 +85,4 @@ def gates_of(change: Any) -> Gates:
             )
             raise ArgumentError(f"torch.compile: option gradkern {whose}; expected bytes, True or False{more}")
         least[name] = (0 if value else None) if isinstance(value, bool) else value
-    return Gates(least, change.keys())
+    return Gates(least, tuple(change))
