@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from helpers.compiled_models import Block
 from helpers.elsewhere import Plan, Planner, take_for_a_gpus
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradkern
@@ -31,7 +33,7 @@ from gradkern.torch.compile_backend.call_sites import CallSite
 from gradkern.torch.compile_backend.dynamo_graph import rewriting
 from gradkern.torch.compile_backend.inductor_graphs import passes
 from gradkern.torch.direct import OpCall
-from gradkern.torch.native import kernel, shim
+from gradkern.torch.native import records, shim, sites
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 assert rewriting  # by which, and by the passes, all operators are defined
@@ -97,6 +99,20 @@ class Site:
 
         self.site._ask = counted
 
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        """What Inductor's code does."""
+        native = self.site.native.call
+        if native is None or call_sites.count_modes():
+            return self.site(*tensors)
+        return native(*tensors, *self.memory(*tensors))
+
+    def memory(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """For the results."""
+        with FakeTensorMode() as mode:
+            given = iter([mode.from_tensor(each) for each in tensors])
+            made = self.operator(*[next(given) if each is ... else each for each in self.site._arguments])
+        return [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype) for each in every(made)]
+
     @property
     def tensors(self) -> list[torch.Tensor]:
         return [each for each in self.arguments if isinstance(each, torch.Tensor)]
@@ -104,7 +120,7 @@ class Site:
     def misses(self, *tensors: torch.Tensor) -> int:
         """1 where the call was new to the site, 0 where it was recognised."""
         before = self.asked
-        self.site(*(tensors or self.tensors))
+        self(*(tensors or self.tensors))
         return self.asked - before
 
 
@@ -171,7 +187,7 @@ def test_a_call_site_gives_the_plan_what_the_operator_does(planner: Planner, nam
     (plan,) = planner.plans
     read, written, stream = plan.runs[-1]
     assert [site.misses() for _ in range(3)] == [1, 0, 0]
-    found = every(site.site(*site.tensors))
+    found = every(site(*site.tensors))
     assert len(planner.plans) == 1
     assert (plan.runs[-1][0], plan.runs[-1][2]) == (read, stream)
     again, used = plan.runs[-1][1], set[int]()
@@ -193,18 +209,18 @@ def test_machine_code_gives_the_plan_what_the_call_site_does(planner: Planner, n
     planner.made = Repeatable
     site = Site(name)
     assert [site.misses() for _ in range(2)] == [1, 1]  # planned, read
-    expected = every(site.site(*site.tensors))  # recognised
+    expected = every(site(*site.tensors))  # recognised
     (plan,) = planner.plans
     assert isinstance(plan, Repeatable)
     call = site.site._ask(*site.arguments)
     assert isinstance(call, OpCall)
     if call.operator.searched:  # whether TF32 is allowed has no C function
         for _ in range(4):
-            site.site(*site.tensors)
+            site(*site.tensors)
         assert not plan.launched
         return
     before, launched = len(plan.runs), len(plan.launched)
-    found = every(site.site(*site.tensors))
+    found = every(site(*site.tensors))
     assert (len(plan.runs), len(plan.launched)) == (before, launched + 1)
     read, written, _ = plan.runs[-1]
     addresses, places = plan.launched[-1], {each.data_ptr() for each in site.tensors}
@@ -216,17 +232,66 @@ def test_machine_code_gives_the_plan_what_the_call_site_does(planner: Planner, n
     for one, other in zip(found, expected, strict=True):
         assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
     with Seen() as mode:  # and a dispatch mode sees the operator
-        site.site(*site.tensors)
+        site(*site.tensors)
     assert site.operator in mode.operators
     other = [each.clone() if each.dim() < 2 else torch.cat([each, each]) for each in site.tensors]
     launched = len(plan.launched)
     with gradkern.policy(deterministic=True):
-        site.site(*site.tensors)
+        site(*site.tensors)
     if "norm" not in name:
-        assert every(site.site(*other))[0].shape[0] == 2 * expected[0].shape[0]
+        assert every(site(*other))[0].shape[0] == 2 * expected[0].shape[0]
     assert len(plan.launched) == launched
-    site.site(*site.tensors)
+    site(*site.tensors)
     assert len(plan.launched) == launched + 1
+
+
+@pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
+@pytest.mark.parametrize("name", ["bias_gelu_forward", "add_layer_norm_backward"])
+def test_machine_code_fills_the_memory_that_it_is_given_and_keeps_nothing(planner: Planner, name: str) -> None:
+    planner.made = Repeatable
+    site = Site(name)
+    assert [site.misses() for _ in range(3)] == [1, 1, 0]
+    native, memory = site.site.native.call, site.memory(*site.tensors)
+    assert native is not None
+    wrong = [each.double() for each in site.tensors]
+    objects = [*site.tensors, *memory, *wrong]
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            found = every(native(*site.tensors, *memory))
+            assert [one is other for one, other in zip(found, memory, strict=True)] == [True] * len(memory)
+            site.site.native.by_python = lambda *tensors: [*map(id, tensors)]
+            assert native(*wrong, *memory) == [*map(id, wrong)] != native(*site.tensors)
+            site.site.native.by_python = broken
+            with pytest.raises(gradkern.ProviderError, match="a launch failed"):
+                native(*wrong, *memory)
+
+    steps(1)
+    before = [sys.getrefcount(each) for each in objects]
+    steps(100)
+    assert [sys.getrefcount(each) for each in objects] == before
+
+
+def broken(*_: Any) -> None:
+    raise gradkern.ProviderError("a launch failed")
+
+
+@pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
+def test_python_answers_where_tensors_have_their_handles_elsewhere(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shim, "_place_of_handle", lambda tensor: None)
+    planner.made = Repeatable
+    caches = shim.handle_in_object, sites._records
+    for each in caches:
+        each.cache_clear()
+    try:
+        site = Site("bias_gelu_forward")
+        assert [site.misses() for _ in range(4)] == [1, 1, 0, 0]
+        assert site.site.native.call is None
+    finally:
+        for each in caches:
+            each.cache_clear()
 
 
 @pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
@@ -235,11 +300,11 @@ def test_sizes_that_come_and_go_are_soon_left_to_python(planner: Planner) -> Non
     site, weight = Site("bias_gelu_forward"), torch.rand(8)
     for n in range(1, 100):
         for _ in range(2 + 2 * (n == 1)):
-            found = site.site(torch.zeros(n, 8), weight)
+            found = site(torch.zeros(n, 8), weight)
             assert found.shape == (n, 8)
         if n < 30:
-            assert site.site._native.call is not None
-    assert site.site._native.call is None
+            assert site.site.native.call is not None
+    assert site.site.native.call is None
     assert planner.plans[0].launched  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -250,7 +315,7 @@ def test_machine_code_runs_a_plan_until_a_search_has_found_another(planner: Plan
     planner.made = first_kind
     site = Site("bias_gelu_forward")
     for _ in range(6):
-        site.site(*site.tensors)
+        site(*site.tensors)
     first: Any = planner.plans[0]
     (prepared,) = plan_cache.entries()
     assert prepared.provisional
@@ -258,7 +323,7 @@ def test_machine_code_runs_a_plan_until_a_search_has_found_another(planner: Plan
     second: Any = Repeatable()
     prepared.renew(second)
     for _ in range(5):
-        site.site(*site.tensors)
+        site(*site.tensors)
     assert (len(second.launched), len(second.runs)) == (4, 1)
     assert len(first.launched) == 3 * repeatable
     assert len(first.runs) == 6 - 3 * repeatable
@@ -266,14 +331,14 @@ def test_machine_code_runs_a_plan_until_a_search_has_found_another(planner: Plan
 
 @pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
 def test_sites_that_are_gone_make_room_for_others(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "MOST", 8)
+    monkeypatch.setattr(records, "MOST", 8)
     planner.made = Repeatable
     x, bias = torch.zeros(3, 8), torch.rand(8)
     gc.collect()  # those of other tests
 
     def launched(site: Site) -> int:
         before = sum(len(each.launched) for each in planner.plans if isinstance(each, Repeatable))
-        site.site(x, bias)
+        site(x, bias)
         return sum(len(each.launched) for each in planner.plans if isinstance(each, Repeatable)) - before
 
     first = Site("bias_gelu_forward")
@@ -290,9 +355,9 @@ def test_other_tensors_make_another_plan_and_both_are_known(norm: Site, planner:
     x, *others, residual = norm.tensors
     smaller = [x[:1].clone(memory_format=torch.channels_last), *others, residual[:1].contiguous()]
     smaller[-1] = smaller[-1].contiguous(memory_format=torch.channels_last)
-    first = norm.site(*norm.tensors)[0]
+    first = norm(*norm.tensors)[0]
     assert [norm.misses(*smaller) for _ in range(3)] == [1, 1, 0]
-    assert norm.site(*smaller)[0].shape == (1, *first.shape[1:])
+    assert norm(*smaller)[0].shape == (1, *first.shape[1:])
     assert not norm.misses()
     assert len(planner.plans) == 2
     double = [each.double() for each in norm.tensors]
@@ -340,24 +405,21 @@ def test_a_plan_that_is_renewed_is_the_one_that_runs(norm: Site) -> None:
 
 
 def test_what_goes_wrong_in_a_plan_names_the_operator(norm: Site) -> None:
-    def broken(*_: Any) -> None:
-        raise gradkern.ProviderError("a launch failed")
-
     other: Any = type("Broken", (Plan,), {"__call__": broken})()
     plan_cache.entries()[0].renew(other)
     with pytest.raises(gradkern.ProviderError, match="BatchNormalization: a launch failed"):
-        norm.site(*norm.tensors)
+        norm(*norm.tensors)
 
 
 def test_calls_are_counted_as_those_of_the_operator_are(norm: Site) -> None:
     before = plan_cache.statistics().hits
-    norm.site(*norm.tensors)
+    norm(*norm.tensors)
     assert plan_cache.statistics().hits == before + 1
 
 
 def test_a_dispatch_mode_sees_the_operator(norm: Site, planner: Planner) -> None:
     with Seen() as mode:
-        results = norm.site(*norm.tensors)
+        results = norm(*norm.tensors)
     assert norm.operator in mode.operators
     assert len(results) == 3
     assert not norm.misses()
@@ -440,4 +502,37 @@ def test_inductors_code_computes_the_same_bits_by_call_sites(monkeypatch: pytest
     assert len(ours) == len(theirs)
     for one, each in zip(ours, theirs, strict=True):
         assert torch.equal(one, each)
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of Inductor's own imports
+def test_a_norms_gradient_gets_rows_where_images_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Swin, whose norms give images to an average pool."""
+    torch.compiler.reset()
+
+    class Images(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.norm, self.pool = nn.Linear(8, 8), nn.LayerNorm(8), nn.AdaptiveAvgPool2d(1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.pool(self.norm(x + self.inner(x)).permute(0, 3, 1, 2)).flatten(1)
+
+    given: list[tuple[torch.Tensor, ...]] = []
+    call = CallSite.__call__
+
+    def noted(site: CallSite, *tensors: torch.Tensor) -> Any:
+        if "backward" in str(site._operator):
+            given.append(tensors)
+        return call(site, *tensors)
+
+    monkeypatch.setattr(CallSite, "__call__", noted)
+    model = Images()
+    x = random(2, 6, 5, 8)
+    expected = torch.autograd.grad(model(x).sin().sum(), list(model.parameters()))
+    compiled(model)(x).sin().sum().backward()
+    assert len(given) == 1
+    assert all(each.is_contiguous() for each in given[0])
+    for each, other in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(each.grad, other)
     torch.compiler.reset()

@@ -20,8 +20,8 @@ from torch.nn import functional
 
 import gradkern
 import gradkern.torch
-from gradkern.torch.native import kernel as native_kernel
 from gradkern.torch.native import recording, shim, words
+from gradkern.torch.native import records as native_records
 from gradkern.torch.native.recording import Cudnn, Output, Steps
 from gradkern.torch.overrides import switch
 from gradkern.torch.overrides.kernel import Kernel
@@ -171,7 +171,7 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_that_machine_code_never_recognises_are_soon_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
     native = kernel_of("native_layer_norm_backward").override.native
     assert native is not None
-    monkeypatch.setattr(native, "_key_of", lambda args, named: (1, 2, 3))
+    monkeypatch.setattr(native, "_key_of", lambda values: (1, 2, 3))
     for _ in range(40):
         CALLS["layer norm"]()
     (row,) = gradkern.torch.report()
@@ -479,7 +479,7 @@ def test_calls_under_the_gate_and_after_disable_are_pytorchs() -> None:
 
 
 def test_records_are_bounded_and_counts_outlive_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_kernel, "MOST", 4)
+    monkeypatch.setattr(native_records, "MOST", 4)
     given = [(rows(n, 8), rows(n, 8), rows(n, 1), rows(n, 1), rows(8), rows(8)) for n in range(2, 12)]
     for _ in range(6):
         for dy, x, mean, rstd, scale, bias in given:
@@ -499,7 +499,7 @@ def test_records_are_bounded_and_counts_outlive_them(monkeypatch: pytest.MonkeyP
 
 
 def test_threads_share_records_that_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_kernel, "MOST", 3)
+    monkeypatch.setattr(native_records, "MOST", 3)
     given = [(rows(n, 8), rows(n, 8), rows(n, 1), rows(n, 1), rows(8), rows(8)) for n in range(2, 10)]
 
     def call(n: int) -> list[torch.Tensor]:
@@ -530,7 +530,7 @@ def test_flags_and_policies_of_what_a_search_chooses_are_looked_at_in_every_call
     args = (dy, x, scale, None, None, mean, inv_std, True, 1e-5, [True, True, True])
     cpu = torch.device("cpu")
     outputs = [Output(n, tuple(like.shape), like.stride(), like.dtype, cpu) for n, like in enumerate((x, scale, scale))]
-    record = native.add(args, {}, Steps(outputs), x.nbytes, cpu)
+    record = native.add(native.given(args, {}), Steps(outputs), x.nbytes, cpu)
     assert record is not None
 
     def taken() -> bool:
@@ -602,7 +602,7 @@ def test_a_gpus_kernel_is_launched_with_the_addresses_of_the_call(
     )
     patches = [(1, 0, 0), (2, words.MOST_ARGUMENTS, 16), (4, words.COUNTER, 0), (0, words.MOST_ARGUMENTS + 1, 0)]
     steps.add(1234, [0, 0, 0, 99, 0], patches, [1, 2, 3, 4, 5, 6, 7])
-    record = native.add(args, {}, steps, y.nbytes, torch.device("cuda", 0))
+    record = native.add(native.given(args, {}), steps, y.nbytes, torch.device("cuda", 0))
     assert record is not None
 
     def launched() -> list[Any]:
@@ -689,7 +689,7 @@ def test_plans_of_cudnns_are_executed_with_a_pack_of_each_calls_own(
     patches = [(0, 1, 0), (1, 0, 0), (2, words.MOST_ARGUMENTS, 0), (3, words.MOST_ARGUMENTS + 1, 64)]
     for plan in (7000, 7001):
         steps.add(plan, [0] * 4, patches, [16, 1000, 3, 1001, 1003, 6, 2, 1, 3], cudnn.words.address)
-    record = native.add(args, {}, steps, args[1].nbytes, torch.device("cuda", 0))
+    record = native.add(native.given(args, {}), steps, args[1].nbytes, torch.device("cuda", 0))
     assert record is not None
     native._block[words.BLOCK_SHIM] = ctypes.addressof(addresses)
     request.addfinalizer(lambda: native._block.__setitem__(words.BLOCK_SHIM, before))
@@ -858,7 +858,8 @@ def test_a_gate_looks_at_the_tensor_that_the_option_is_about() -> None:
     assert native is not None
     dy, indices, cpu = rows(16, 64), torch.zeros(16, dtype=torch.int64), torch.device("cpu")
     args = dy, indices, 8, -1, False
-    record = native.add(args, {}, Steps([Output(0, (8, 64), (64, 1), torch.float32, cpu)]), dy.nbytes, cpu)
+    steps = Steps([Output(0, (8, 64), (64, 1), torch.float32, cpu)])
+    record = native.add(native.given(args, {}), steps, dy.nbytes, cpu)
     assert record is not None
     for least, taken in ((0, 1), (dy.nbytes, 2), (dy.nbytes + 1, 2)):
         gradkern.torch.enable(devices="cpu", min_bytes=least, native=True)
@@ -874,7 +875,7 @@ def test_a_tensor_without_elements_is_recognised_without_memory() -> None:
     args = (dy, x, scale, None, None, mean, inv_std, True, 1e-5, [True] * 3, torch.empty(0, dtype=torch.uint8))
     cpu = torch.device("cpu")
     outputs = [Output(n, tuple(like.shape), like.stride(), like.dtype, cpu) for n, like in enumerate((x, scale, scale))]
-    record = native.add(args, {}, Steps(outputs), x.nbytes, cpu)
+    record = native.add(native.given(args, {}), Steps(outputs), x.nbytes, cpu)
     assert record is not None
     aten.batch_norm_backward(*args)
     assert record.calls == 1

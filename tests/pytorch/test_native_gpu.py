@@ -372,7 +372,7 @@ def test_operators_of_compiled_models_are_answered_by_machine_code(
     mode: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(sites, "_operator", lambda *_: None)
+        patched.setattr(sites, "_records", lambda *_: None)
         before = answered_in_compiled_code()
         expected, _ = trained(mode, 12)
         assert answered_in_compiled_code() == before

@@ -2,7 +2,8 @@
 
 Inductor would write `torch.ops.gradkern.NAME.default(...)`: a call through the dispatcher to a function in Python that
 finds the plan anew at every call. A call site has the arguments that are no tensors in the code, and for tensors like
-those of an earlier call it has the plan. It returns what the operator returns.
+those of an earlier call it has the plan. It returns what the operator returns. Where machine code answers, Inductor's
+code makes the results' memory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gradkern.torch.native.sites import NativeSite, Places
 
 Tensors = tuple[torch.Tensor, ...]
 Layouts = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-_count_modes = torch._C._len_torch_dispatch_stack
+count_modes = torch._C._len_torch_dispatch_stack
 _MOST = 4
 """Of the shapes, and of what is in force, that a call site knows."""
 
@@ -37,24 +38,20 @@ class CallSite:
 
     arguments  those of the operator, with ... in the place of each tensor
     layouts    sizes and strides that each result has to have, where they are known
+    native     answers calls like earlier ones from machine code, where no dispatch mode is to see the operator
     """
 
     def __init__(self, name: str, arguments: tuple[Any, ...], layouts: Layouts | None = None) -> None:
         self._operator: Any = getattr(torch.ops.gradkern, name).default
         self._ask, self._arguments, self._layouts = DEFINITIONS[name].ask, arguments, layouts or ()
         self._known: Recogniser[Guard, _Known] = Recogniser(1, _MOST, lives=lambda known: known.lives)
-        self._native = NativeSite(self._answer)
+        self.native = NativeSite(self)
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        if self._native.call is not None and not _count_modes():
-            return self._native.call(*tensors)
-        return self._answer(*tensors)
-
-    def _answer(self, *tensors: torch.Tensor) -> Any:
         for guard, known in self._known.rows(None, ()):
             found = known(guard, tensors)
             if found is not None:
-                known.teach(self._native, tensors)
+                known.teach(self.native, tensors)
                 return found
         given = iter(tensors)
         arguments = [_filled(each, given) for each in self._arguments]
@@ -175,10 +172,19 @@ def write_call_sites() -> None:
             root: Any = self.wrapper
             while hasattr(root, "parent_wrapper"):  # that of a part of the graph, whose code has no header
                 root = root.parent_wrapper
-            root.add_import_once(f"from {__name__} import CallSite")
+            root.add_import_once(f"from {__name__} import CallSite, count_modes")
             root.header.writeline(f"gradkern_{made} = CallSite{_description(self.node)}")
-            tensors = ", ".join([each.codegen_reference() for each in self.node.inputs])
-            code.writeline(f"{made} = gradkern_{made}({tensors})")
+            tensors = [each.codegen_reference() for each in self.node.inputs]
+            memory = [self._memory(each) for each in self.node.outputs]
+            code.writeline(f"native = gradkern_{made}.native.call")
+            code.writeline("if native is None or count_modes():")
+            code.writeline(f"    {made} = gradkern_{made}({', '.join(tensors)})")
+            code.writeline("else:")
+            code.writeline(f"    {made} = native({', '.join(tensors + memory)})")
+
+        def _memory(self, result: Any) -> str:
+            sizes = map(self.wrapper.codegen_python_shape_tuple, (result.get_size(), result.get_stride()))
+            return f"empty_strided_{result.layout.device.type}({', '.join(sizes)}, {result.get_dtype()})"
 
     def write(node: Any, writeline: Callable[[Any], None]) -> None:
         description = _description(node)

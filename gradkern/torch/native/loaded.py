@@ -33,6 +33,11 @@ def free_function(block: int) -> int | None:
     return engine.get_function_address(f"gradkern_native_{number}")
 
 
+def fill_function() -> int:
+    """The address of the function that answers calls of places in compiled code."""
+    return _loaded()[0].get_function_address("gradkern_fill")
+
+
 @cache
 def _loaded() -> tuple[Any, int]:
     llvm: Any = import_module("llvmlite.binding")

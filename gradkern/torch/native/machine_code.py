@@ -59,18 +59,25 @@ def shifted(builder: Any, word: Any, bits: Any) -> Any:
     return builder.lshr(word, bits)
 
 
-@instruction
-def call(typing: Any, function: Any, *given: Any) -> Any:
-    """Call the C function at this address with words; the int32 that it returns."""
-    count = len(given[0]) if len(given) == 1 and isinstance(given[0], types.BaseTuple) else len(given)
+def _caller(returned: Any) -> Any:
+    """A function that calls the C function at an address with words, and returns the word that this returns."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(_I32, [_I64] * count)
-        values = [builder.extract_value(arguments[1], index) for index in range(count)]
-        answer = builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), values)
-        return builder.sext(answer, _I64)
+    @instruction
+    def called(typing: Any, function: Any, *given: Any) -> Any:
+        count = len(given[0]) if len(given) == 1 and isinstance(given[0], types.BaseTuple) else len(given)
 
-    return types.int64(types.int64, types.StarArgTuple((types.int64,) * count)), generate
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = ir.FunctionType(returned, [_I64] * count)
+            values = [builder.extract_value(arguments[1], index) for index in range(count)]
+            answer = builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), values)
+            return answer if returned is _I64 else builder.sext(answer, _I64)
+
+        return types.int64(types.int64, types.StarArgTuple((types.int64,) * count)), generate
+
+    return called
+
+
+call, call_for_pointer = _caller(_I32), _caller(_I64)
 
 
 def memory(size: int) -> Any:
@@ -92,6 +99,7 @@ def _place(builder: Any, address: Any, index: Any) -> Any:
 
 four_words, queue_words = memory(4), memory(256)
 argument_words, output_words, key_words = memory(w.MOST_ARGUMENTS), memory(w.MOST_OUTPUTS), memory(w.MOST_KEY)
+handle_words = memory(w.MOST_ARGUMENTS + w.MOST_OUTPUTS)
 address_words, pointer_words, config_words = memory(w.MOST_ADDRESSES), memory(128), memory(8)
 
 _PART: Any = {**INLINE, "forceinline": False}
@@ -391,11 +399,17 @@ def _stream(block: int, record: int, addresses: int) -> int:
 
 
 @numba.njit(**_PART)
-def _allocate(shim: int, record: int, addresses: int, made: int) -> int:
-    """Make the outputs; how many could be made."""
+def _allocate(shim: int, record: int, addresses: int, made: int, results: int) -> int:
+    """Make the outputs; how many could be made. results: the handles of those that are there, 0 where none is."""
     outputs = load(record, w.RECORD_OUTPUTS)
     for index in range(load(record, w.RECORD_OUTPUT_COUNT)):
         each = outputs + 8 * w.OUTPUT_SIZE * index
+        if results != 0 and load(each, w.OUTPUT_RESULT) >= 0:
+            store(made, index, 0)
+            handle = load(results, load(each, w.OUTPUT_RESULT))
+            if call(load(shim, w.GET_DATA_PTR), handle, addresses + 8 * (w.MOST_ARGUMENTS + index)):
+                return index
+            continue
         if load(each, w.OUTPUT_DIM) < 0:
             if call(load(shim, w.NEW_HANDLE), load(each, w.OUTPUT_SIZES), made + 8 * index):
                 return index
@@ -439,13 +453,20 @@ def _compute(block: int, record: int, addresses: int) -> bool:
 
 
 @numba.njit(**_PART)
+def _delete(shim: int, made: int, count: int) -> None:
+    """Delete the outputs that a call has made."""
+    for index in range(count):
+        if load(made, index) != 0:
+            call(load(shim, w.DELETE_TENSOR), load(made, index))
+
+
+@numba.njit(**_PART)
 def _answered(stack: int, block: int, record: int, addresses: int) -> bool:
     """Compute a call by its record, and put the results on the stack; False where nothing has changed there."""
     shim, made = load(block, w.BLOCK_SHIM), output_words()
-    count = _allocate(shim, record, addresses, made)
+    count = _allocate(shim, record, addresses, made, 0)
     if count < load(record, w.RECORD_OUTPUT_COUNT) or not _compute(block, record, addresses):
-        for index in range(count):
-            call(load(shim, w.DELETE_TENSOR), load(made, index))
+        _delete(shim, made, count)
         return False
     _release_all(shim, stack, block)
     for place in range(load(block, w.BLOCK_RESULTS)):
@@ -562,18 +583,76 @@ def answer(stack: int, block: int) -> None:
     call(load(shim, w.CHECK), 0, message, message, 0, message)  # does not return
 
 
+# --- calls of places in compiled code, as Python makes them -----------------------------------------------------------
+
+_OF_BYTES = bytes.__basicsize__ - 1
+"""Where an object of bytes has them."""
+
+
+@numba.njit(**_PART)
+def _filled(site: int, arguments: int) -> bool:
+    """Answer a call by its record, which fills the results that it has been given."""
+    block, inputs, handles = load(site, w.SITE_BLOCK), load(site, w.SITE_INPUTS), handle_words()
+    store(handles, 0, load(site, w.SITE_NUMBER))
+    for index in range(inputs + load(site, w.SITE_RESULTS)):
+        store(handles, index + 1, load(arguments, index) + load(site, w.SITE_HANDLE))
+    shim, key, addresses, made = load(block, w.BLOCK_SHIM), key_words(), address_words(), output_words()
+    size = _key(handles, block, key, addresses)
+    if size == 0:
+        return False
+    add(block, w.BLOCK_ACTIVE, 1)
+    record, filled = _find(block, key, size), False
+    if record != 0 and load(record, w.RECORD_BYTES) >= 0:
+        state = call_for_pointer(load(shim, w.SAVE_THREAD))  # others may run Python while a launch waits
+        count = _allocate(shim, record, addresses, made, handles + 8 * (inputs + 1))
+        filled = count == load(record, w.RECORD_OUTPUT_COUNT) and _compute(block, record, addresses)
+        _delete(shim, made, count)
+        call(load(shim, w.RESTORE_THREAD), state)
+        if filled:
+            add(record, w.RECORD_COUNT, 1)
+    add(block, w.BLOCK_ACTIVE, -1)
+    return filled
+
+
+@numba.njit(**_PART)
+def fill(itself: int, arguments: int, count: int) -> int:
+    """A function of CPython's with positional arguments, the inputs and memory for the results. Returns the results.
+    What it is bound to are bytes, the words of the place.
+    """
+    site = itself + _OF_BYTES
+    inputs, results = load(site, w.SITE_INPUTS), load(site, w.SITE_RESULTS)
+    shim = load(load(site, w.SITE_BLOCK), w.BLOCK_SHIM)
+    if count != inputs + results or not _filled(site, arguments):
+        return call_for_pointer(load(shim, w.CALL_PYTHON), load(site, w.SITE_PYTHON), arguments, count, 0)
+    found = load(arguments, inputs) if results == 1 else call_for_pointer(load(shim, w.NEW_TUPLE), results)
+    for index in range(results if found else 0):
+        call(load(shim, w.NEW_REFERENCE), load(arguments, inputs + index))
+        if results > 1:
+            call(load(shim, w.SET_ITEM), found, index, load(arguments, inputs + index))
+    return found
+
+
 def compiled() -> bytes:
-    """The object file: `gradkern_native_N` for every N below FUNCTIONS, and `gradkern_blocks`, their blocks' addresses.
-    It calls nothing by name.
+    """The object file: `gradkern_native_N` for every N below FUNCTIONS, `gradkern_blocks`, their blocks' addresses, and
+    `gradkern_fill`. It calls nothing by name.
     """
     import llvmlite.binding as llvm  # pyright: ignore[reportMissingTypeStubs]
 
-    answer.compile((types.int64, types.int64))
-    found: Any = answer.overloads[(types.int64, types.int64)]
-    module = llvm.parse_assembly(found.library.get_llvm_str())
-    name = found.fndesc.llvm_func_name
-    module.link_in(llvm.parse_assembly(_functions(name, module.triple)))
-    module.get_function(name).linkage = "internal"
+    names, module = [], None
+    for function, count in ((answer, 2), (fill, 3)):
+        signature = (types.int64,) * count
+        function.compile(signature)
+        found: Any = function.overloads[signature]
+        names.append(found.fndesc.llvm_func_name)
+        part = llvm.parse_assembly(found.library.get_llvm_str())
+        if module is None:
+            module = part
+        else:
+            module.link_in(part)
+    assert module is not None
+    module.link_in(llvm.parse_assembly(_functions(*names, module.triple)))
+    for name in names:
+        module.get_function(name).linkage = "internal"
     triple, cpu, features = target()
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=3, reloc="pic", codemodel="jitdefault", jit=True
@@ -581,17 +660,25 @@ def compiled() -> bytes:
     return machine.emit_object(module)
 
 
-def _functions(name: str, triple: str) -> str:
-    """LLVM's text of the functions that PyTorch calls; `name` is that of `answer`."""
+def _functions(answer: str, fill: str, triple: str) -> str:
+    """LLVM's text of the functions that PyTorch and Python call, by the names of those above."""
     text = [f'target triple = "{triple}"', f"@gradkern_blocks = global [{FUNCTIONS} x i64] zeroinitializer"]
-    text.append(f"declare i32 @{name}(ptr, ptr, i64, i64)")
+    text.append(f"declare i32 @{answer}(ptr, ptr, i64, i64)")
+    text.append(f"""declare i32 @{fill}(ptr, ptr, i64, i64, i64)
+define i64 @gradkern_fill(i64 %itself, i64 %arguments, i64 %count) uwtable {{
+  %returned = alloca i64
+  %raised = alloca i64
+  %status = call i32 @{fill}(ptr %returned, ptr %raised, i64 %itself, i64 %arguments, i64 %count)
+  %results = load i64, ptr %returned
+  ret i64 %results
+}}""")
     text += [
         f"""define void @gradkern_native_{number}(i64 %stack, i64 %inputs, i64 %outputs) uwtable {{
   %returned = alloca i64
   %raised = alloca i64
   %place = getelementptr [{FUNCTIONS} x i64], ptr @gradkern_blocks, i64 0, i64 {number}
   %block = load i64, ptr %place
-  %status = call i32 @{name}(ptr %returned, ptr %raised, i64 %stack, i64 %block)
+  %status = call i32 @{answer}(ptr %returned, ptr %raised, i64 %stack, i64 %block)
   ret void
 }}"""
         for number in range(FUNCTIONS)

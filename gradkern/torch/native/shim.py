@@ -8,7 +8,7 @@ import platform
 import threading
 import warnings
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch  # pyright: ignore[reportMissingImports]
 
@@ -23,7 +23,6 @@ _FLAGS = {  # methods of at::Context without arguments that return a bool
     "deterministic cuDNN": "_ZNK2at7Context18deterministicCuDNNEv",
     "cuDNN": "_ZNK2at7Context16userEnabledCuDNNEv",
 }
-_OF_PYTHON = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
 _ON_GPU = ("aoti_torch_get_current_cuda_stream", "cuStreamIsCapturing", "cuLaunchKernelEx", "cuCtxGetDevice")
 
 
@@ -60,11 +59,11 @@ def address_of(library: Any, name: str) -> int:
 def _found(key: str) -> dict[str, int]:
     core = _torch_library("libtorch_cpu.so")
     found = {name: address_of(core, name) for name in SHIM if name not in _ON_GPU}
+    found |= {name: address_of(ctypes.pythonapi, name) for name in SHIM if name.startswith("Py")}
     found["raise"] = address_of(core, _RAISE)
     # a word that PyTorch has made with `new`
     found["free"] = address_of(core, "torch_delete_stable_ivalue") or address_of(_library("libstdc++.so.6"), "_ZdlPv")
     found |= {name: address_of(core, symbol) for name, symbol in _FLAGS.items()}
-    found |= {name: address_of(ctypes.pythonapi, name) for name in _OF_PYTHON}
     found |= {name: address_of(_library(None), name) for name in ("getpid", "gettid")}
     found["raised"] = ctypes.addressof(_of_handler)
     if getattr(core, _CONTEXT, None) is not None:
@@ -174,6 +173,24 @@ def raiser() -> int:
 def empty(dtype: torch.dtype, device: torch.device) -> int:
     """The handle of a tensor without elements, never deleted."""
     return _handle_of(torch.empty(0, dtype=dtype, device=device))
+
+
+@cache
+def handle_in_object() -> int:
+    """Where the object of a tensor in Python has its handle, in bytes from its beginning on. Raises RuntimeError where
+    it is not found.
+    """
+    found = [_place_of_handle(torch.empty(n, device="cpu")) for n in range(3)]
+    if None in found or len(set(found)) > 1:
+        raise RuntimeError(f"the objects of tensors of PyTorch {torch.__version__} have no handle")
+    return cast(int, found[0])
+
+
+def _place_of_handle(tensor: torch.Tensor) -> int | None:
+    """A handle is the address of a word that has the address of what PyTorch calls the implementation."""
+    places = range(object.__basicsize__, torch.Tensor.__basicsize__ - 7, 8)
+    words = {ctypes.c_uint64.from_address(id(tensor) + place).value: place for place in places}
+    return words.get(tensor._cdata)
 
 
 def _handle_of(tensor: torch.Tensor) -> int:

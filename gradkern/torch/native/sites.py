@@ -1,12 +1,16 @@
-"""Calls of one place in compiled code answered from machine code: an operator of PyTorch's for each number of tensors
-that such calls are given and return. Its first argument is the place.
+"""Calls of one place in compiled code answered from machine code: a function of Python's own kind, without arguments to
+convert, a dispatcher or results to make.
+
+Such a call has the memory for its results among its arguments, as that of a Triton kernel has, where Inductor's code
+makes it faster than PyTorch's C functions do.
 """
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -16,15 +20,13 @@ from gradkern.call import Plan, Tensor
 from gradkern.system import locks
 from gradkern.torch.native import shim
 from gradkern.torch.native import words as w
-from gradkern.torch.native.kernel import NativeKernel, Record
-from gradkern.torch.native.recording import Empty, Output, Steps, Unrepeatable, of_cuda, unrepeatable
+from gradkern.torch.native.recording import Output, Steps, Unrepeatable, of_cuda, unrepeatable, words_of
+from gradkern.torch.native.records import Record, Records
 
-_NAMESPACE = "gradkern_site"
 _MOST_ALIKE = 16
 _numbers = count()
 _sites: weakref.WeakValueDictionary[int, NativeSite] = weakref.WeakValueDictionary()
-_libraries: list[Any] = []
-_defining = locks.reentrant_lock()  # an operator is defined once
+_defining = locks.reentrant_lock()  # records are made once
 
 
 class Places(NamedTuple):
@@ -44,7 +46,7 @@ class Places(NamedTuple):
 class NativeSite:
     """A place in compiled code. `by_python(*tensors)` answers the calls that no record does.
 
-    call   answers a call with these tensors; None as long as there is no record
+    call   answers a call with these tensors, followed by memory for the results; None as long as there is no record
     """
 
     def __init__(self, by_python: Callable[..., Any]) -> None:
@@ -65,7 +67,7 @@ class NativeSite:
     def __del__(self) -> None:
         self.forget()  # its records make room for others'
 
-    def miss(self, tensors: tuple[torch.Tensor, ...]) -> Any:
+    def miss(self, *tensors: torch.Tensor) -> Any:
         """Answer a call that no record does. Where most are such calls, as with sizes that come and go, Python answers
         all from now on: by the way through machine code a call costs more.
         """
@@ -83,27 +85,25 @@ class NativeSite:
         if not self._wanted or (tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()):
             return
         with _defining:
-            known = not unrepeatable(plan)
-            found = _operator(len(tensors), len(places.results), device.type.upper()) if known else None
-        if found is None or (len(self._records) == _MOST_ALIKE and not any(each.calls for each in self._records)):
+            records = None if unrepeatable(plan) else _records(len(tensors), len(places.results), device.type.upper())
+        if records is None or (len(self._records) == _MOST_ALIKE and not any(each.calls for each in self._records)):
             self._stop()
             return
-        operator, kernel = found
-        if self._records and self._records[-1].scratch >= 0 and kernel.add_stream(self._records[-1]):
+        if self._records and self._records[-1].scratch >= 0 and records.add_stream(self._records[-1]):
             return
         if len(self._records) == _MOST_ALIKE:
             return
         try:
-            record = kernel.add((self._number, *tensors), {}, _steps(plan, tensors, places), 0, device)
+            record = records.add((self._number, *tensors), _steps(plan, tensors, places), 0, device)
         except Unrepeatable:
             record = None
         if record is None:
             self._stop()
             return
         if record.scratch >= 0:
-            kernel.add_stream(record)
+            records.add_stream(record)
         self._records.append(record)
-        self.call = partial(operator, self._number)
+        self.call = self.call or _function(self._number, records.address, len(tensors), len(places.results))
 
 
 def _steps(plan: Plan, tensors: tuple[torch.Tensor, ...], places: Places) -> Steps:
@@ -115,30 +115,52 @@ def _steps(plan: Plan, tensors: tuple[torch.Tensor, ...], places: Places) -> Ste
     def place_of(place: int) -> int:
         return place + 1 if place < len(tensors) else w.MOST_ARGUMENTS + place - len(tensors)
 
-    steps = of_cuda(plan, list(map(place_of, read)), outputs, device, list(map(place_of, written)))
-    steps.outputs += [Empty(n, tensors[0].dtype, device) for n, place in enumerate(results) if place == len(made)]
-    if len(steps.outputs) > w.MOST_OUTPUTS:
-        raise Unrepeatable("it has more results")
-    return steps
+    return of_cuda(plan, list(map(place_of, read)), outputs, device, list(map(place_of, written)))
 
 
 @cache
-def _operator(inputs: int, outputs: int, key: str) -> tuple[Callable[..., Any], NativeKernel] | None:
-    """The operator for so many tensors and results; None where machine code cannot answer it."""
-    if shim.unavailable(key) or inputs + 1 > w.MOST_ARGUMENTS or outputs > w.MOST_OUTPUTS:
+def _records(inputs: int, results: int, key: str) -> Records | None:
+    """Of all places with so many tensors and results; None where machine code cannot answer them."""
+    if shim.unavailable(key) or inputs + 1 > w.MOST_ARGUMENTS or results > w.MOST_OUTPUTS:
         return None
-    name = f"call_{inputs}_{outputs}"
-    tensors = ", ".join(["int site", *[f"Tensor x{n}" for n in range(inputs)]])
-    library = torch.library.Library(_NAMESPACE, "FRAGMENT")
-    _libraries.append(library)
-    if not hasattr(getattr(torch.ops, _NAMESPACE), name):  # for another key
-        library.define(f"{name}({tensors}) -> ({', '.join(['Tensor'] * outputs)})")
-        library.impl(name, torch.library.fallthrough_kernel, "Autograd")
-    overload: Any = getattr(getattr(torch.ops, _NAMESPACE), name).default
     try:
-        kernel = NativeKernel(overload, key, lambda keys, site, *tensors: _sites[site].miss(tensors), flags=True)
-        kernel.register(__file__)
-    except Exception:  # it cannot be compiled here, or PyTorch does not take it
+        _method()
+        shim.handle_in_object()
+    except Exception:  # it cannot be compiled here, or this PyTorch has its tensors in another way
         return None
-    kernel.answer(w.BY_RECORDS)
-    return overload._op, kernel
+    return Records([w.ARGUMENTS["word"], *[w.ARGUMENTS["tensor"]] * inputs], key, flags=True)
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef: a function's name, address, flags and documentation."""
+
+    _fields_ = tuple(zip("nafd", (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p), strict=True))
+
+
+_METH_FASTCALL = 0x80
+
+
+@cache
+def _method() -> _Method:
+    from gradkern.torch.native.loaded import fill_function
+
+    return _Method(b"fill", fill_function(), _METH_FASTCALL, None)
+
+
+def _function(number: int, block: int, inputs: int, results: int) -> Callable[..., Any]:
+    """A function of CPython's: it is bound to the words of the place, and keeps what answers where no record does."""
+
+    def by_python(*arguments: torch.Tensor) -> Any:
+        return _sites[number].miss(*arguments[:inputs])
+
+    words = {
+        w.SITE_BLOCK: block,
+        w.SITE_NUMBER: number,
+        w.SITE_INPUTS: inputs,
+        w.SITE_RESULTS: results,
+        w.SITE_HANDLE: shim.handle_in_object(),
+        w.SITE_PYTHON: id(by_python),
+    }
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+    return make(ctypes.byref(_method()), bytes(words_of([words[place] for place in range(len(words))])), by_python)

@@ -1,6 +1,7 @@
 """The layout of what Python writes and machine code reads: places in words of 64 bits.
 
 BLOCK_*    of an operator's block: one for an operator and a device, never freed. BLOCK_WAY is BY_*: who answers
+SITE_*     of a place in compiled code
 RECORD_*   of a record: how calls that are alike are computed. Behind its fields is its key
 OUTPUT_*   of an array that a call makes: results, and memory that is only used within
 LAUNCH_*   of a launch, or of the execution of one of cuDNN's plans
@@ -8,7 +9,7 @@ CUDNN_*    of cuDNN on a device, as executions need it; PLAN_* of one of its pla
 STREAM_*   of a stream whose scratch memory is known
 SHIM       names of the C functions, in the order of their addresses; "context" is PyTorch's object that has its flags,
            the three behind it read one each, "policies" is how many blocks of gradkern.policy are in force, "raised" is
-           where the exception of a signal's handler is put, by PyErr_Fetch
+           where the exception of a signal's handler is put, by PyErr_Fetch. Those of CPython begin with Py
 """
 
 from __future__ import annotations
@@ -67,6 +68,12 @@ LEAVE_GIL = _shim("PyGILState_Release")
 HANDLE_SIGNALS = _shim("PyErr_CheckSignals")
 FETCH = _shim("PyErr_Fetch")
 RAISED = _shim("raised")
+SAVE_THREAD = _shim("PyEval_SaveThread")
+RESTORE_THREAD = _shim("PyEval_RestoreThread")
+NEW_REFERENCE = _shim("Py_IncRef")
+NEW_TUPLE = _shim("PyTuple_New")
+SET_ITEM = _shim("PyTuple_SetItem")
+CALL_PYTHON = _shim("PyObject_Vectorcall")
 
 MOST_ARGUMENTS, MOST_OUTPUTS, MOST_KEY, MOST_ADDRESSES = 16, 8, 256, 32
 """Arguments and outputs of a call, words of a key, addresses: a call's tensors, outputs and scratch memory."""
@@ -82,6 +89,11 @@ BLOCK_WAY, BLOCK_TABLE, BLOCK_LEAST, BLOCK_ACTIVE, BLOCK_STREAMS, BLOCK_SMALL = 
 BLOCK_SHIM, BLOCK_NAME, BLOCK_ORIGINAL, BLOCK_OVERLOAD, BLOCK_VERSION, BLOCK_RAISER, BLOCK_MESSAGE = range(6, 13)
 BLOCK_INPUTS, BLOCK_RESULTS, BLOCK_FLAGS, BLOCK_MEASURED, BLOCK_MAY_RAISE, BLOCK_ARGUMENTS = range(13, 19)
 BLOCK_SIZE = BLOCK_ARGUMENTS + MOST_ARGUMENTS
+
+SITE_BLOCK, SITE_NUMBER, SITE_INPUTS, SITE_RESULTS, SITE_HANDLE, SITE_PYTHON = range(6)
+"""SITE_NUMBER distinguishes its records from those of others. SITE_HANDLE: where a tensor has its handle, in bytes from
+its object in Python on; SITE_PYTHON: what answers the calls that no record does.
+"""
 
 RECORD_HASH, RECORD_KEY_SIZE, RECORD_BYTES, RECORD_COUNT, RECORD_LEFT, RECORD_ON_GPU, RECORD_DEVICE = range(7)
 RECORD_OUTPUTS, RECORD_OUTPUT_COUNT, RECORD_LAUNCHES, RECORD_LAUNCH_COUNT, RECORD_SCRATCH, RECORD_KEY = range(7, 13)

@@ -24,8 +24,9 @@ from gradkern.torch.aten.request import Declined, Translation
 from gradkern.torch.counter import Counter
 from gradkern.torch.flags import policy_of
 from gradkern.torch.native import words
-from gradkern.torch.native.kernel import NativeKernel, Record, unsupported
+from gradkern.torch.native.kernel import NativeKernel, unsupported
 from gradkern.torch.native.recording import Steps, Unrepeatable
+from gradkern.torch.native.records import Record
 from gradkern.torch.operators import short_name
 from gradkern.torch.overrides.options import Options
 from gradkern.torch.overrides.override import Override
@@ -307,7 +308,7 @@ class Kernel:
         try:
             with self._changing:
                 made = signature.steps(tensors, lambda tensor: native.place_of(tensor, args, named))
-                record = native.add(args, named, made, args[self.translation.measured].nbytes, device)
+                record = native.add(native.given(args, named), made, args[self.translation.measured].nbytes, device)
                 if record is not None:  # before another thread's call can replace it
                     self._note(record, signature, signature.taken, signature.natively)
         except Unrepeatable as reason:
@@ -328,7 +329,7 @@ class Kernel:
         signature.taught += 1
         x = args[self.translation.measured]
         with self._changing:
-            record = native.add(args, named, None, x.nbytes, x.device)
+            record = native.add(native.given(args, named), None, x.nbytes, x.device)
             if record is None:
                 return
             self._note(record, signature, signature.declined)

@@ -12,8 +12,8 @@ from gradkern.arrays.torch_guards import tensor_guards
 from gradkern.call import Tensor
 from gradkern.torch.aten.request import AtenRequest, Constant, Declined, Derived, Finish, View
 from gradkern.torch.counter import Counter
-from gradkern.torch.native.kernel import Record
 from gradkern.torch.native.recording import Steps
+from gradkern.torch.native.records import Record
 from gradkern.torch.operators import described_as
 
 _TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}

@@ -60,6 +60,8 @@ def _differentiate(ctx: Any, grad: Tensor | None, sum_grad: Tensor | None, *_: A
     else:
         mask = [of_residual or (of_x and branch is None), *parameters, False, of_x and branch is not None]
         backward = _LAYER_NORM_BACKWARD if len(parameters) > 1 else _RMS_NORM_BACKWARD
+        # Behind the last norm they come in the order of images, and the operator would copy them
+        grad, sum_grad = grad.contiguous(), None if sum_grad is None else sum_grad.contiguous()
         results = backward(grad, sum_grad, *ctx.saved_tensors, type_name(branch or ctx.saved_tensors[0].dtype), mask)
         dx, *found = [each if wanted else None for each, wanted in zip(results, mask, strict=True)]
         of_branch = dx if branch is None else found[BRANCH]
