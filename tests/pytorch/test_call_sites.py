@@ -260,7 +260,7 @@ def test_machine_code_fills_the_memory_that_it_is_given_and_keeps_nothing(planne
         for _ in range(count):
             found = every(native(*site.tensors, *memory))
             assert [one is other for one, other in zip(found, memory, strict=True)] == [True] * len(memory)
-            site.site.native.by_python = lambda *tensors: [*map(id, tensors)]
+            site.site.native.by_python = lambda *tensors, memory: [*map(id, tensors)]
             assert native(*wrong, *memory) == [*map(id, wrong)] != native(*site.tensors)
             site.site.native.by_python = broken
             with pytest.raises(gradkern.ProviderError, match="a launch failed"):
@@ -272,8 +272,28 @@ def test_machine_code_fills_the_memory_that_it_is_given_and_keeps_nothing(planne
     assert [sys.getrefcount(each) for each in objects] == before
 
 
-def broken(*_: Any) -> None:
+def broken(*_: Any, **__: Any) -> None:
     raise gradkern.ProviderError("a launch failed")
+
+
+@pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")
+@pytest.mark.parametrize("name", CALLS)
+def test_python_fills_the_same_memory_where_machine_code_leaves_a_call(planner: Planner, name: str) -> None:
+    """As in a capture, whose memory lasts."""
+    planner.made = Repeatable
+    site = Site(name)
+    assert [site.misses() for _ in range(3)] == [1, 1, 0]
+    memory, asked, native = tuple(site.memory(*site.tensors)), site.asked, site.site.native
+    for record in native._records:
+        record.withdraw()
+    answers = [site.site(*site.tensors, memory=memory)]
+    if native.call is not None:  # as for float32 convolutions
+        answers.append(native.call(*site.tensors, *memory))
+    for found in answers:
+        wanted = [(one, other) for one, other in zip(every(found), memory, strict=True) if other.numel()]
+        assert wanted
+        assert all(one is other for one, other in wanted)
+    assert site.asked == asked
 
 
 @pytest.mark.skipif(bool(shim.unavailable("CPU")), reason=shim.unavailable("CPU") or "available")

@@ -47,9 +47,10 @@ class CallSite:
         self._known: Recogniser[Guard, _Known] = Recogniser(1, _MOST, lives=lambda known: known.lives)
         self.native = NativeSite(self)
 
-    def __call__(self, *tensors: torch.Tensor) -> Any:
+    def __call__(self, *tensors: torch.Tensor, memory: Tensors = ()) -> Any:
+        """memory: for the results, where Inductor's code has made it; a call that is new to this leaves it."""
         for guard, known in self._known.rows(None, ()):
-            found = known(guard, tensors)
+            found = known(guard, tensors, memory)
             if found is not None:
                 known.teach(self.native, tensors)
                 return found
@@ -107,6 +108,7 @@ class _Known:
         results = [made.index(name) if name in made else len(made) for name in call.names]
         self._results = itemgetter(*results)
         self._unwanted = [tensors[0].new_empty(0)] if len(made) in results else []
+        self._in_memory = [results.index(place) for place in range(len(made)) if place in results]
         self._slot, self._stream = slot, kind.stream
         self._now, self._seen = call.operator.seen, call.operator.seen()
         self._places = Places(read, written, [outputs[name] for name in made], results)
@@ -116,7 +118,7 @@ class _Known:
     def lives(self) -> bool:
         return self._slot.entry is not None
 
-    def __call__(self, guard: Guard, tensors: Tensors) -> Any:
+    def __call__(self, guard: Guard, tensors: Tensors, memory: Tensors) -> Any:
         """What the operator returns; None for a call that is not like the others."""
         plan = self._slot.entry
         if plan is None or self._now() != self._seen:
@@ -125,7 +127,8 @@ class _Known:
         if addresses is None:
             return None
         plan_cache.use(self._slot)
-        made = self._allocate()
+        given = memory and len(self._in_memory) == len(self._places.made)
+        made = [memory[place] for place in self._in_memory] if given else self._allocate()
         addresses += tuple(map(self._address, made))
         plan.compute(self._read(addresses), self._written(addresses), self._stream())
         return self._results(made + self._unwanted)

@@ -44,7 +44,7 @@ class Places(NamedTuple):
 
 
 class NativeSite:
-    """A place in compiled code. `by_python(*tensors)` answers the calls that no record does.
+    """A place in compiled code. `by_python(*tensors, memory=...)` answers the calls that no record does.
 
     call   answers a call with these tensors, followed by memory for the results; None as long as there is no record
     """
@@ -67,14 +67,14 @@ class NativeSite:
     def __del__(self) -> None:
         self.forget()  # its records make room for others'
 
-    def miss(self, *tensors: torch.Tensor) -> Any:
+    def miss(self, tensors: tuple[torch.Tensor, ...], memory: tuple[torch.Tensor, ...]) -> Any:
         """Answer a call that no record does. Where most are such calls, as with sizes that come and go, Python answers
         all from now on: by the way through machine code a call costs more.
         """
         self._misses += 1
         if self._misses > 4 * _MOST_ALIKE and self._misses > sum(each.calls for each in self._records):
             self._stop()
-        return self.by_python(*tensors)
+        return self.by_python(*tensors, memory=memory)
 
     def _stop(self) -> None:
         self._wanted, self.call = False, None
@@ -151,7 +151,7 @@ def _function(number: int, block: int, inputs: int, results: int) -> Callable[..
     """A function of CPython's: it is bound to the words of the place, and keeps what answers where no record does."""
 
     def by_python(*arguments: torch.Tensor) -> Any:
-        return _sites[number].miss(*arguments[:inputs])
+        return _sites[number].miss(arguments[:inputs], arguments[inputs:])
 
     words = {
         w.SITE_BLOCK: block,
