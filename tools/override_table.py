@@ -18,13 +18,13 @@ def shown(rows: Sequence[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
         own = {way: row.get("torch beside native", row["torch"]) if "native" in way else row["torch"] for way in ways}
-        added = [row[way] - own[way] for way in ways]
-        times = (row["torch"], *(row[way] for way in ways), *added, row["bare"] - row["torch"])
+        added = [row[way] - own[way] if way in row else None for way in ways]
+        times = (row["torch"], *map(row.get, ways), *added, row["bare"] - row["torch"])
         share = [f"{row[_SHARE]:.0%}"] if _SHARE in row else []
-        lines.append([row["operator"], *(f"{each:.1f}" for each in times), *share])
+        lines.append([row["operator"], *("-" if each is None else f"{each:.1f}" for each in times), *share])
     return table(head, lines)
 
 
 _SHARE = "by machine code"
 _WAYS = ("taken", "declined", "native", "native declined")
-"""But for PyTorch's own; results from before there was machine code lack the last two."""
+"""But for PyTorch's own. Results from before there was machine code lack the last two; a row may lack any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import resource
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -902,3 +904,138 @@ print(*registered(), *[(row.op, row.taken, row.natively, bool(row.by_python)) fo
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     rows = "('native_layer_norm_backward', 3, 2, False) ('native_group_norm_backward', 3, 0, True)"
     assert done.stdout.strip() == f"native_layer_norm_backward {rows}", done.stderr
+
+
+# --- calls that are left to PyTorch's kernel, as a C function ---------------------------------------------------------
+
+
+def convolution(dim: int, transposed: bool, groups: int, mask: list[bool], bias: bool) -> Callable[[], Any]:
+    x, w = rows(2, 4, *[7] * dim), rows(*((4, 8 // groups) if transposed else (8, 4 // groups)), *[3] * dim)
+    dy = rows(2, 8, *[13 if transposed else 4] * dim)
+    one = [1] * dim
+    given = [8] if bias else None, [2] * dim, one, one, transposed, [0] * dim, groups, mask
+    return lambda: aten.convolution_backward(dy, x, w, *given)
+
+
+def by_pytorch(kernel: Kernel, calls: list[Callable[[], Any]]) -> list[Any]:
+    assert kernel.override.remove()
+    try:
+        return [call() for call in calls]
+    finally:
+        kernel.override.install()
+
+
+def leave(name: str) -> tuple[Kernel, Any]:
+    """Leave all of an operator's calls to PyTorch's kernel."""
+    kernel = kernel_of(name)
+    native = kernel.override.native
+    assert native is not None
+    native.least(1 << 40)
+    return kernel, native
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_convolutions_that_are_left_call_pytorchs_kernel_without_python(
+    monkeypatch: pytest.MonkeyPatch, dim: int, transposed: bool
+) -> None:
+    kernel, native = leave("convolution_backward")
+    masks = [[*mask] for mask in product((False, True), repeat=3)]
+    cases = [(n, mask, bias) for n, mask, bias in product((1, 2), masks, (False, True)) if bias or not mask[2]]
+    calls = [convolution(dim, transposed, *case) for case in cases]
+    expected = by_pytorch(kernel, calls)
+    before = native.small()
+    monkeypatch.setattr(kernel.override, "_below", None)  # Python cannot answer
+    for call, others in zip(calls, expected, strict=True):
+        found = call()
+        assert [each is None for each in found] == [each is None for each in others]
+        assert all(one is None or torch.equal(one, other) for one, other in zip(found, others, strict=True))
+    assert native.small() - before == len(calls)
+
+
+def of_windows() -> dict[str, Callable[[], Any]]:
+    image, volume = rows(2, 3, 8, 6), rows(2, 3, 8, 6, 4)
+    two, indices = [2, 2], functional.max_pool2d(image, 2, return_indices=True)[1]
+    three, indices3 = [2, 2, 2], functional.max_pool3d(volume, 2, return_indices=True)[1]
+    half, half3 = rows(2, 3, 4, 3), rows(2, 3, 4, 3, 2)
+    return {
+        "max_pool2d_with_indices_backward": lambda: (half, image, two, two, [0, 0], [1, 1], False, indices),
+        "max_pool3d_with_indices_backward": lambda: (half3, volume, three, three, [0] * 3, [1] * 3, False, indices3),
+        "avg_pool2d_backward": lambda: (half, image, two, two, [0, 0], False, True, 3),
+        "avg_pool3d_backward": lambda: (half3, volume, three, three, [0] * 3, False, True, None),
+        "_adaptive_avg_pool2d_backward": lambda: (half, image),
+        "upsample_bicubic2d_backward": lambda: (image, [8, 6], [2, 3, 4, 3], False, 2.0, None),
+        "upsample_linear1d_backward": lambda: (rows(2, 3, 8), [8], [2, 3, 4], True, None),
+    }
+
+
+@pytest.mark.parametrize("name", of_windows())
+def test_pools_and_upsampling_that_are_left_call_pytorchs_kernel_without_python(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    kernel, native = leave(name)
+    given = of_windows()[name]()
+
+    def call() -> Any:
+        return getattr(aten, name)(*given)
+
+    (expected,), before = by_pytorch(kernel, [call]), native.small()
+    monkeypatch.setattr(kernel.override, "_below", None)  # Python cannot answer
+    assert torch.equal(call(), expected)
+    assert native.small() == before + 1
+
+
+def test_a_kernel_of_pytorchs_that_fails_raises_what_it_does_by_itself() -> None:
+    kernel, _ = leave("convolution_backward")
+    x, w, dy, one = rows(2, 4, 9, 9), rows(8, 4, 3, 3), rows(2, 8, 3, 3), [1, 1]
+
+    def call() -> Any:
+        return aten.convolution_backward(dy, x, w, [8], one, one, one, False, [0, 0], 1, [True] * 3)
+
+    with pytest.raises(RuntimeError) as found:
+        call()
+    with pytest.raises(RuntimeError) as expected:
+        by_pytorch(kernel, [call])
+    assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+def test_a_kernel_below_that_is_not_pytorchs_is_the_one_that_answers(native: None) -> None:
+    kernel, machine_code = leave("convolution_backward")
+    call = convolution(2, False, 1, [True] * 3, True)
+    function = machine_code._block[words.BLOCK_FUNCTION]
+    assert function
+    seen = []
+
+    def other(*args: Any) -> Any:
+        seen.append(args)
+        return args[1] * 0, args[2] * 0, args[2].new_zeros(8)
+
+    assert kernel.override.remove()
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("convolution_backward", other, "CPU", allow_override=True)
+    kernel.override.install()
+    try:
+        assert not any(each.any() for each in call())
+        assert len(seen) == 1
+        assert machine_code._block[words.BLOCK_FUNCTION] == 0
+    finally:
+        assert kernel.override.remove()
+        library._destroy()
+        kernel.override.install()
+    assert machine_code._block[words.BLOCK_FUNCTION] == function
+    assert all(map(torch.equal, call(), by_pytorch(kernel, [call])[0]))
+
+
+def test_convolutions_that_are_left_keep_no_memory() -> None:
+    leave("convolution_backward")
+    x, w, dy, one = rows(1, 512, 1, 1), rows(512, 512, 1, 1), rows(1, 512, 1, 1), [1, 1]
+    given = [512], one, [0, 0], one, False, [0, 0], 1, [True] * 3
+
+    def grown(calls: int) -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(calls):
+            aten.convolution_backward(dy, x, w.clone(), *given)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+    grown(20)
+    assert grown(400) < 100 << 10  # KB: those of 400 calls would be 800 MB

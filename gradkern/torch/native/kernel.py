@@ -42,6 +42,10 @@ def unsupported(name: str, key: str) -> str:
     return ""
 
 
+def _are_bools(argument: Any) -> bool:
+    return "List[bool]" in str(argument.type)
+
+
 def _kind(type_: Any) -> int | None:
     text = str(type_)
     inner = text.removeprefix("Optional[").removesuffix("]") if text.startswith("Optional[") else text
@@ -75,7 +79,8 @@ class NativeKernel(Records):
         from gradkern.torch.native.loaded import free_function
 
         self._schema = operator._schema
-        super().__init__([_kind(each.type) for each in self._schema.arguments], key, forgotten, flags)
+        kinds = [_kind(each.type) for each in self._schema.arguments]
+        super().__init__([each for each in kinds if each is not None], key, forgotten, flags)
         self._key = key
         name = self._schema.name.partition("::")[2]
         self._define(name, by_python)
@@ -93,6 +98,7 @@ class NativeKernel(Records):
                 w.BLOCK_RESULTS: len(self._schema.returns),
                 w.BLOCK_MEASURED: measured,
                 w.BLOCK_MAY_RAISE: int(may_raise),
+                w.BLOCK_BOOLS: sum(1 << n for n, each in enumerate(self._schema.arguments) if _are_bools(each)),
             }
         )
         self._function = free_function(self.address)
@@ -102,6 +108,18 @@ class NativeKernel(Records):
         if self._function is None:
             raise RuntimeError("all functions of machine code are in use")
         return shim.Registration(self._schema.name, self._key, self._function, file)
+
+    def find_function(self) -> None:
+        """Let calls that are left to PyTorch's kernel call it as a C function, where there is one of it. A kernel below
+        may be anybody's, too. Nothing may be registered here meanwhile.
+        """
+        name, arguments = self._schema.name, self._schema.arguments
+        passed = len(arguments) + sum("List[" in str(each.type) for each in arguments) + len(self._schema.returns)
+        kernels = f"{self._key}: ", "CompositeExplicitAutograd[alias]: "
+        below = [each for each in torch._C._dispatch_dump(name).splitlines() if each.startswith(kernels)]
+        own = all("aten/src/ATen/Register" in each for each in below)
+        fits = passed <= w.MOST_C_ARGUMENTS and not any(str(each.type) in ("float", "str") for each in arguments)
+        self.put({w.BLOCK_FUNCTION: shim.kernel_function(name, self._key) if fits and own else 0})
 
     def answer(self, way: int) -> None:
         """Who answers: BY_PYTHON, BY_RECORDS or BY_PYTORCH of words.py."""

@@ -80,6 +80,14 @@ def _caller(returned: Any) -> Any:
 call, call_for_pointer = _caller(_I32), _caller(_I64)
 
 
+@emitted(types.int64(types.int64, types.int64))
+def call_with(builder: Any, function: Any, arguments: Any) -> Any:
+    """Call the C function at this address with the words there: it takes no notice of those behind its own."""
+    kind = ir.FunctionType(_I32, [_I64] * w.MOST_C_ARGUMENTS)
+    values = [builder.load(_place(builder, arguments, _I64(index))) for index in range(w.MOST_C_ARGUMENTS)]
+    return builder.sext(builder.call(builder.inttoptr(function, kind.as_pointer()), values), _I64)
+
+
 def memory(size: int) -> Any:
     """A function: the address of so many words on the stack of the function that calls it."""
 
@@ -100,6 +108,7 @@ def _place(builder: Any, address: Any, index: Any) -> Any:
 four_words, queue_words = memory(4), memory(256)
 argument_words, output_words, key_words = memory(w.MOST_ARGUMENTS), memory(w.MOST_OUTPUTS), memory(w.MOST_KEY)
 handle_words = memory(w.MOST_ARGUMENTS + w.MOST_OUTPUTS)
+list_words, c_words = memory(64), memory(w.MOST_C_ARGUMENTS)
 address_words, pointer_words, config_words = memory(w.MOST_ADDRESSES), memory(128), memory(8)
 
 _PART: Any = {**INLINE, "forceinline": False}
@@ -533,6 +542,80 @@ def _left(stack: int, block: int) -> int:
 
 
 @numba.njit(**_PART)
+def _copy_list(shim: int, handle: int, are_bools: int, into: int) -> int:
+    """Copy a list's numbers, bools as int32 each; how many words they take, or -1."""
+    got = four_words()
+    if call(load(shim, w.LIST_SIZE), handle, got) or load(got, 0) > 8:
+        return -1
+    size = load(got, 0)
+    for index in range(size):
+        store(got, 1, 0)
+        if call(load(shim, w.LIST_GET_ITEM), handle, index, got + 8):
+            return -1
+        word = load(got, 1)
+        if are_bools == 0:
+            store(into, index, word)
+        elif index & 1:
+            store(into, index >> 1, load(into, index >> 1) | word << 32)
+        else:
+            store(into, index >> 1, word)
+    return size
+
+
+@numba.njit(**_PART)
+def _c_arguments(stack: int, block: int, arguments: int, lists: int) -> int:
+    """Write a call's arguments as the C functions that Inductor's C++ calls take them: numbers, handles, the address of
+    an optional handle or 0, and of a list its address and length, or the address of that address or 0. Returns how many
+    there are, or -1.
+    """
+    shim, at, end = load(block, w.BLOCK_SHIM), 0, 0
+    for place in range(load(block, w.BLOCK_INPUTS)):
+        kind, word = load(block, w.BLOCK_ARGUMENTS + place), load(stack, place)
+        store(arguments, at, word)
+        at += 1
+        if kind != 4 and kind != 5:
+            continue
+        store(arguments, at, 0)
+        at += 1
+        if kind == 5:
+            if word == 0:
+                continue
+            word = load(word, 0)
+        words = lists + 8 * (end + 1)
+        size = _copy_list(shim, word, load(block, w.BLOCK_BOOLS) >> place & 1, words)
+        if size < 0:
+            return -1
+        store(lists, end, words)
+        store(arguments, at - 2, words if kind == 4 else lists + 8 * end)
+        store(arguments, at - 1, size)
+        end += size + 1
+    return at
+
+
+@numba.njit(**_PART)
+def _by_c_function(stack: int, block: int) -> bool:
+    """Let PyTorch's kernel answer, called as a C function; False where nothing has changed, as where it fails."""
+    function, shim, results = load(block, w.BLOCK_FUNCTION), load(block, w.BLOCK_SHIM), load(block, w.BLOCK_RESULTS)
+    if function == 0:
+        return False
+    arguments, made = c_words(), output_words()
+    at = _c_arguments(stack, block, arguments, list_words())
+    if at < 0:
+        return False
+    for place in range(results):
+        store(made, place, 0)
+        store(arguments, at + place, made + 8 * place)
+    if call_with(function, arguments):
+        return False
+    _release_all(shim, stack, block)
+    for place in range(results):
+        if load(made, place) == 0:
+            call(load(shim, w.NEW_UNDEFINED), made + 8 * place)
+        store(stack, place, load(made, place))
+    return True
+
+
+@numba.njit(**_PART)
 def _interrupted(shim: int) -> bool:
     """Whether the handler of a signal, run here, has raised. Python runs it as soon as one of its functions begins, and
     what it raised there, before a line of that function, PyTorch's C functions would lose.
@@ -551,7 +634,7 @@ def _interrupted(shim: int) -> bool:
 @numba.njit(**_PART)
 def answer(stack: int, block: int) -> None:
     name = _left(stack, block)
-    if name == 0:
+    if name == 0 or (name == load(block, w.BLOCK_ORIGINAL) and _by_c_function(stack, block)):
         return
     shim, given = load(block, w.BLOCK_SHIM), argument_words()
     if _interrupted(shim):
@@ -638,7 +721,8 @@ def compiled() -> bytes:
     """
     import llvmlite.binding as llvm  # pyright: ignore[reportMissingTypeStubs]
 
-    names, module = [], None
+    names: list[str] = []
+    module: Any = None
     for function, count in ((answer, 2), (fill, 3)):
         signature = (types.int64,) * count
         function.compile(signature)
@@ -649,8 +733,7 @@ def compiled() -> bytes:
             module = part
         else:
             module.link_in(part)
-    assert module is not None
-    module.link_in(llvm.parse_assembly(_functions(*names, module.triple)))
+    module.link_in(llvm.parse_assembly(_functions(names[0], names[1], module.triple)))
     for name in names:
         module.get_function(name).linkage = "internal"
     triple, cpu, features = target()

@@ -55,7 +55,7 @@ class Records:
 
     def __init__(
         self,
-        kinds: Sequence[int | None],
+        kinds: Sequence[int],
         key: str,
         forgotten: Callable[[Record], None] = lambda record: None,
         flags: bool = False,

@@ -90,6 +90,13 @@ def addresses(key: str) -> Any:
 
 
 @cache
+def kernel_function(operator: str, key: str) -> int:
+    """The C function that Inductor's C++ calls for namespace::name at a dispatch key; 0 where there is none."""
+    library = _torch_library("libtorch_cuda.so" if key == "CUDA" else "libtorch_cpu.so")
+    return address_of(library, f"aoti_torch_{key.lower()}_{operator.removeprefix('aten::')}")
+
+
+@cache
 def version() -> int:
     """That of PyTorch's stable interface."""
     function = _torch_library("libtorch_cpu.so").aoti_torch_abi_version

@@ -49,7 +49,7 @@ class Override:
         """Raises RuntimeError where PyTorch has no kernel of this operator at this key."""
         with _lock:
             if self._undo is None:
-                self._below = torch.library.get_kernel(f"aten::{self.name}", self.key)
+                self._find_below()
                 self._undo = self._registered()
 
     def remove(self) -> bool:
@@ -77,10 +77,15 @@ class Override:
             if self._below is gone:
                 if self._undo is not None:
                     self._undo()
-                self._below = torch.library.get_kernel(f"aten::{self.name}", self.key)
+                self._find_below()
                 if self._undo is not None:
                     self._undo = self._registered()
             return self._below
+
+    def _find_below(self) -> None:
+        self._below = torch.library.get_kernel(f"aten::{self.name}", self.key)
+        if self.native is not None:
+            self.native.find_function()
 
     def _registered(self) -> Callable[[], None]:
         """What undoes the registration that is made."""
