@@ -344,7 +344,7 @@ class Block(nn.Module):
 
 
 def answered_in_compiled_code() -> int:
-    return sum(record.calls for site in tuple(sites._sites.values()) for record in site._records)
+    return sum(record.calls for site in sites.living() for record in site._records)
 
 
 def trained(mode: str | None, steps: int) -> tuple[list[torch.Tensor], int]:

@@ -12,6 +12,7 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 ASKED = {
     "bench.py": (("LayerNormalizationGrad", "--provider", "cuda"), "; --provider cpu measures the CPU"),
+    "compiled_call_bench.py": ((), ""),
     "conv_bench.py": ((), ""),
     "margin_bench.py": ((), ""),
     "override_bench.py": ((), "; --device cpu measures the CPU"),

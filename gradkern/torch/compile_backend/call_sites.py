@@ -47,6 +47,9 @@ class CallSite:
         self._known: Recogniser[Guard, _Known] = Recogniser(1, _MOST, lives=lambda known: known.lives)
         self.native = NativeSite(self)
 
+    def __str__(self) -> str:
+        return str(self._operator)
+
     def __call__(self, *tensors: torch.Tensor, memory: Tensors = ()) -> Any:
         """memory: for the results, where Inductor's code has made it; a call that is new to this leaves it."""
         for guard, known in self._known.rows(None, ()):

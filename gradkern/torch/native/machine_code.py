@@ -108,7 +108,8 @@ def _place(builder: Any, address: Any, index: Any) -> Any:
 four_words, queue_words = memory(4), memory(256)
 argument_words, output_words, key_words = memory(w.MOST_ARGUMENTS), memory(w.MOST_OUTPUTS), memory(w.MOST_KEY)
 handle_words = memory(w.MOST_ARGUMENTS + w.MOST_OUTPUTS)
-list_words, c_words = memory(64), memory(w.MOST_C_ARGUMENTS)
+c_words = memory(w.MOST_C_ARGUMENTS)
+list_words = memory(w.MOST_C_ARGUMENTS // 2 * (w.MOST_NUMBERS + 1))
 address_words, pointer_words, config_words = memory(w.MOST_ADDRESSES), memory(128), memory(8)
 
 _PART: Any = {**INLINE, "forceinline": False}
@@ -545,7 +546,7 @@ def _left(stack: int, block: int) -> int:
 def _copy_list(shim: int, handle: int, are_bools: int, into: int) -> int:
     """Copy a list's numbers, bools as int32 each; how many words they take, or -1."""
     got = four_words()
-    if call(load(shim, w.LIST_SIZE), handle, got) or load(got, 0) > 8:
+    if call(load(shim, w.LIST_SIZE), handle, got) or load(got, 0) > w.MOST_NUMBERS:
         return -1
     size = load(got, 0)
     for index in range(size):

@@ -106,6 +106,11 @@ class NativeSite:
         self.call = self.call or _function(self._number, records.address, len(tensors), len(places.results))
 
 
+def living() -> list[NativeSite]:
+    """Those of all compiled code in this process."""
+    return list(_sites.values())
+
+
 def _steps(plan: Plan, tensors: tuple[torch.Tensor, ...], places: Places) -> Steps:
     """Raises Unrepeatable."""
     read, written, made, results = places
@@ -132,9 +137,14 @@ def _records(inputs: int, results: int, key: str) -> Records | None:
 
 
 class _Method(ctypes.Structure):
-    """CPython's PyMethodDef: a function's name, address, flags and documentation."""
+    """CPython's PyMethodDef."""
 
-    _fields_ = tuple(zip("nafd", (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p), strict=True))
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
 
 
 _METH_FASTCALL = 0x80

@@ -93,8 +93,8 @@ BLOCK_SIZE = BLOCK_ARGUMENTS + MOST_ARGUMENTS
 """BLOCK_FUNCTION: the C function that is PyTorch's kernel, 0 where there is none. BLOCK_BOOLS: a bit for each argument
 that is a list of bools.
 """
-MOST_C_ARGUMENTS = 24
-"""Of such a function: a list is two."""
+MOST_C_ARGUMENTS, MOST_NUMBERS = 24, 8
+"""Of such a function: a list is two arguments, and has so many numbers."""
 
 SITE_BLOCK, SITE_NUMBER, SITE_INPUTS, SITE_RESULTS, SITE_HANDLE, SITE_PYTHON = range(6)
 """SITE_NUMBER distinguishes its records from those of others. SITE_HANDLE: where a tensor has its handle, in bytes from
