@@ -91,9 +91,12 @@ def addresses(key: str) -> Any:
 
 @cache
 def kernel_function(operator: str, key: str) -> int:
-    """The C function that Inductor's C++ calls for namespace::name at a dispatch key; 0 where there is none."""
+    """The C function that Inductor's C++ calls for aten::name at a dispatch key; 0 where there is none, or where the
+    operator has got arguments since: what takes these is called _v2.
+    """
     library = _torch_library("libtorch_cuda.so" if key == "CUDA" else "libtorch_cpu.so")
-    return address_of(library, f"aoti_torch_{key.lower()}_{operator.removeprefix('aten::')}")
+    name = f"aoti_torch_{key.lower()}_{operator.removeprefix('aten::')}"
+    return 0 if address_of(library, f"{name}_v2") else address_of(library, name)
 
 
 @cache
