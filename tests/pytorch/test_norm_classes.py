@@ -59,6 +59,7 @@ def step(block: nn.Module, run: Any, shape: tuple[int, ...], count: int) -> list
 
 def outcome(module: str, name: str) -> str:
     """What became of the class: "taken", or why not."""
+    torch.manual_seed(0)
     try:
         norm = made(module, name)
     except Exception:  # of sizes that do not fit together
@@ -66,7 +67,8 @@ def outcome(module: str, name: str) -> str:
     if norm is None:
         return "its class needs other arguments"
     for each in norm.parameters():
-        nn.init.normal_(each, 0.8, 0.3)
+        if each.dim() < 2:  # products with matrices like that are so large that float32 has no digits of their sines
+            nn.init.normal_(each, 0.8, 0.3)
     block, count = Block(norm), operands(norm) + 1
     for shape in SHAPES:
         try:

@@ -111,8 +111,13 @@ def _site(norm: Norm, view: fx.Node | None) -> Site:
         weight = norm.weight if norm.weight is not None else _ones(graph, total, value(norm.bias))
         parameters = (weight, norm.bias) if norm.kind == "layer_norm" else (weight,)
         target = LAYER_NORM if norm.kind == "layer_norm" else RMS_NORM
-        made = graph.call_function(target, (*terms, *parameters, norm.eps, type_name(dtype)))
+        # Inductor lays out what has four axes and is kept for the backward pass as images, if convolutions follow
+        flat = total.dim() == 4
+        given = [graph.call_method("flatten", (each, 0, -2)) for each in terms] if flat else terms
+        made = graph.call_function(target, (*given, *parameters, norm.eps, type_name(dtype)))
         y, found = (graph.call_function(operator.getitem, (made, place)) for place in (0, 1))
+        if flat:
+            y, found = (graph.call_method("view_as", (each, terms[1])) for each in (y, found))
         return [y if view is None else graph.call_method(str(view.target), (y, *view.args[1:]), view.kwargs), found]
 
     # a view that others see stays, and the sum comes before it
