@@ -190,7 +190,7 @@ def handle_in_object() -> int:
     """Where the object of a tensor in Python has its handle, in bytes from its beginning on. Raises RuntimeError where
     it is not found.
     """
-    found = [_place_of_handle(torch.empty(n, device="cpu")) for n in range(3)]
+    found = [_place_of_handle(torch.empty(n, dtype=torch.float32, device="cpu")) for n in range(3)]
     if None in found or len(set(found)) > 1:
         raise RuntimeError(f"the objects of tensors of PyTorch {torch.__version__} have no handle")
     return cast(int, found[0])
