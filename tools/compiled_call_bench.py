@@ -112,6 +112,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=400, help="in a block (%(default)s)")
     parser.add_argument("--json", type=Path, help="write all that was measured")
     options = parser.parse_args()
+    if options.calls < 1:
+        parser.error(f"argument --calls: expected a number of calls, 1 or more; got {options.calls}")
     require_gpu(parser, "")
     rows = measured(options.calls)
     print(shown(rows))

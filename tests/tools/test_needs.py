@@ -36,3 +36,12 @@ def test_what_measures_a_gpu_says_why_it_cannot_and_what_can_be_measured_instead
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"{name}: error: this measures a GPU: ")
     assert last.endswith(otherwise)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["compiled_call_bench.py", "override_bench.py"])
+def test_blocks_have_calls(name: str) -> None:
+    command = [sys.executable, str(TOOLS / name), "--calls", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith("error: argument --calls: expected a number of calls, 1 or more; got 0\n")
