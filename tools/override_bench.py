@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all that was measured")
     options = parser.parse_args()
     if options.calls < 1:
-        parser.error(f"argument --calls: expected a number of calls, 1 or more; got {options.calls}")
+        parser.error(f"argument --calls: expected 1 or more; got {options.calls}")
     if options.device == "cuda":
         require_gpu(parser, "--device cpu measures the CPU")
     if options.device == "cpu":

@@ -44,4 +44,4 @@ def test_blocks_have_calls(name: str) -> None:
     command = [sys.executable, str(TOOLS / name), "--calls", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.endswith("error: argument --calls: expected a number of calls, 1 or more; got 0\n")
+    assert done.stderr.endswith("error: argument --calls: expected 1 or more; got 0\n")
