@@ -4,7 +4,7 @@
     tools/compiled_call_bench.py --json compiled_calls.json
 
 A small model with the fusions of real ones is compiled and takes some steps. Then its calls are made again, one over
-and over, on tensors so small that the GPU is never behind: microseconds from call to return, the median over blocks.
+and over, on tensors so small that the GPU is never behind: microseconds from call to return, the median over batches.
 Results of both kinds have their memory by then, as Inductor's code makes it.
 """
 
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,13 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 
 import results_file
 import torch  # pyright: ignore[reportMissingImports]
+from gpu_timing import host_seconds
 from markdown_table import table
 from needs import require_gpu
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.native import sites
 
-BLOCKS = 15
 Row = dict[str, Any]
 
 
@@ -77,17 +75,6 @@ def recorded(step: Callable[[], None]) -> dict[tuple[str, str], Callable[[], Any
     return found
 
 
-def microseconds(call: Callable[[], Any], count: int) -> float:
-    blocks = []
-    for _ in range(BLOCKS):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(count):
-            call()
-        blocks.append((time.perf_counter() - start) / count * 1e6)
-    return statistics.median(blocks)
-
-
 def measured(count: int) -> list[Row]:
     model, x = Layers().cuda(), torch.randn(8, 3, 64, 64, device="cuda")
     run = torch.compile(model, backend="gradkern", options={"gradkern": True})
@@ -100,7 +87,7 @@ def measured(count: int) -> list[Row]:
     for _ in range(6):
         step()
     found = sorted(recorded(step).items())
-    return [{"of": whose, "call": name, "us": microseconds(call, count)} for (whose, name), call in found]
+    return [{"of": whose, "call": name, "us": host_seconds(call, count) * 1e6} for (whose, name), call in found]
 
 
 def shown(rows: list[Row]) -> str:
@@ -109,11 +96,11 @@ def shown(rows: list[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=400, help="in a block (%(default)s)")
+    parser.add_argument("--calls", type=int, default=300, help="of each, in batches (%(default)s)")
     parser.add_argument("--json", type=Path, help="write all that was measured")
     options = parser.parse_args()
     if options.calls < 1:
-        parser.error(f"argument --calls: expected a number of calls, 1 or more; got {options.calls}")
+        parser.error(f"argument --calls: expected 1 or more; got {options.calls}")
     require_gpu(parser, "")
     rows = measured(options.calls)
     print(shown(rows))

@@ -34,6 +34,7 @@ from gradkern.torch.compile_backend.dynamo_graph import rewriting
 from gradkern.torch.compile_backend.inductor_graphs import passes
 from gradkern.torch.direct import OpCall
 from gradkern.torch.native import records, shim, sites
+from gradkern.torch.native.recording import Unrepeatable
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 assert rewriting  # by which, and by the passes, all operators are defined
@@ -523,6 +524,13 @@ def test_inductors_code_computes_the_same_bits_by_call_sites(monkeypatch: pytest
     for one, each in zip(ours, theirs, strict=True):
         assert torch.equal(one, each)
     torch.compiler.reset()
+
+
+def test_more_results_than_machine_code_has_room_for_are_pythons() -> None:
+    plan: Any = Repeatable()
+    made: Any = [None] * 9
+    with pytest.raises(Unrepeatable, match="more results"):
+        sites._steps(plan, (random(2),), sites.Places([0], [*range(1, 10)], made, [*range(9)]))
 
 
 class Images(nn.Module):

@@ -14,7 +14,7 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "compiled_call_bench.py"
 @pytest.mark.torch
 def test_operators_and_kernels_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "compiled_calls.json"
-    command = [sys.executable, str(TOOL), "--calls", "4", "--json", str(file)]
+    command = [sys.executable, str(TOOL), "--calls", "30", "--json", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads(file.read_text())["rows"]

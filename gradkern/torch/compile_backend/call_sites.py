@@ -111,7 +111,8 @@ class _Known:
         results = [made.index(name) if name in made else len(made) for name in call.names]
         self._results = itemgetter(*results)
         self._unwanted = [tensors[0].new_empty(0)] if len(made) in results else []
-        self._in_memory = [results.index(place) for place in range(len(made)) if place in results]
+        # places of what it makes among the results' memory, where all of it is a result
+        self._in_memory = list(map(results.index, range(len(made)))) if {*range(len(made))} <= {*results} else []
         self._slot, self._stream = slot, kind.stream
         self._now, self._seen = call.operator.seen, call.operator.seen()
         self._places = Places(read, written, [outputs[name] for name in made], results)
@@ -130,8 +131,7 @@ class _Known:
         if addresses is None:
             return None
         plan_cache.use(self._slot)
-        given = memory and len(self._in_memory) == len(self._places.made)
-        made = [memory[place] for place in self._in_memory] if given else self._allocate()
+        made = [memory[place] for place in self._in_memory] if memory and self._in_memory else self._allocate()
         addresses += tuple(map(self._address, made))
         plan.compute(self._read(addresses), self._written(addresses), self._stream())
         return self._results(made + self._unwanted)

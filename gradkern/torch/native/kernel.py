@@ -59,10 +59,10 @@ class NativeKernel(Records):
     """An overload at a dispatch key: `by_python(keys, *args, **named)` answers every call that no record does.
 
     forgotten   called with a record that no call can be in any more
-    original    calls PyTorch's kernel; None where calls are never left to it
-    may_raise   whether Python has to answer calls that are left to it while only deterministic algorithms are allowed
     flags       whether calls depend on PyTorch's flags and on gradkern's policy
     measured    the place of the tensor whose bytes `least` is about
+    original    calls PyTorch's kernel
+    may_raise   whether Python has to answer calls that are left to it while only deterministic algorithms are allowed
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class NativeKernel(Records):
         operator: Any,
         key: str,
         by_python: Callable[..., Any],
-        forgotten: Callable[[Record], None] = lambda record: None,
-        flags: bool = False,
-        measured: int = 1,
-        original: Callable[..., Any] | None = None,
-        may_raise: bool = False,
+        forgotten: Callable[[Record], None],
+        flags: bool,
+        measured: int,
+        original: Callable[..., Any],
+        may_raise: bool,
     ) -> None:
         from gradkern.torch.native.loaded import free_function
 
@@ -84,7 +84,7 @@ class NativeKernel(Records):
         self._key = key
         name = self._schema.name.partition("::")[2]
         self._define(name, by_python)
-        self._define(f"{name}_original", original or by_python)
+        self._define(f"{name}_original", original)
         names = f"{_NAMESPACE}::{name}", f"{_NAMESPACE}::{name}_original", ""
         self._text = text = [ctypes.create_string_buffer(each.encode()) for each in names]
         self.put(
@@ -132,10 +132,6 @@ class NativeKernel(Records):
     def small(self) -> int:
         """How many were, while records answered."""
         return self._block[w.BLOCK_SMALL]
-
-    def place_of(self, tensor: torch.Tensor, args: tuple[Any, ...], named: Any) -> int:
-        """The place of the address of one of a call's tensors."""
-        return next(place for place, each in enumerate(self.given(args, named)) if each is tensor)
 
     def given(self, args: tuple[Any, ...], named: Any) -> list[Any]:
         """All arguments in the schema's order: PyTorch leaves out those with their default."""

@@ -114,6 +114,8 @@ def living() -> list[NativeSite]:
 def _steps(plan: Plan, tensors: tuple[torch.Tensor, ...], places: Places) -> Steps:
     """Raises Unrepeatable."""
     read, written, made, results = places
+    if len(made) > w.MOST_OUTPUTS:
+        raise Unrepeatable("it has more results")
     device, places_of = tensors[0].device, {place: n for n, place in enumerate(results)}
     outputs = [Output.like(places_of.get(place, -1), each, device) for place, each in enumerate(made)]
 

@@ -307,8 +307,9 @@ class Kernel:
         signature.taught += 1
         try:
             with self._changing:
-                made = signature.steps(tensors, lambda tensor: native.place_of(tensor, args, named))
-                record = native.add(native.given(args, named), made, args[self.translation.measured].nbytes, device)
+                values = native.given(args, named)
+                made = signature.steps(tensors, lambda tensor: next(n for n, x in enumerate(values) if x is tensor))
+                record = native.add(values, made, args[self.translation.measured].nbytes, device)
                 if record is not None:  # before another thread's call can replace it
                     self._note(record, signature, signature.taken, signature.natively)
         except Unrepeatable as reason:
