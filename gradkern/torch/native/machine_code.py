@@ -420,10 +420,6 @@ def _allocate(shim: int, record: int, addresses: int, made: int, results: int) -
             if call(load(shim, w.GET_DATA_PTR), handle, addresses + 8 * (w.MOST_ARGUMENTS + index)):
                 return index
             continue
-        if load(each, w.OUTPUT_DIM) < 0:
-            if call(load(shim, w.NEW_HANDLE), load(each, w.OUTPUT_SIZES), made + 8 * index):
-                return index
-            continue
         failed = call(
             load(shim, w.EMPTY_STRIDED),
             load(each, w.OUTPUT_DIM),

@@ -12,7 +12,7 @@ import torch  # pyright: ignore[reportMissingImports]
 
 from gradkern.call import Delegating, Plan, Repeatable, Tensor, execution
 from gradkern.torch.native import words as w
-from gradkern.torch.native.shim import address_of, dtype_code, empty
+from gradkern.torch.native.shim import address_of, dtype_code
 
 
 class Unrepeatable(Exception):  # noqa: N818  not an error: Python answers such calls
@@ -42,23 +42,11 @@ class Output:
         return [self.place, len(self.shape), *addresses, dtype_code(self.dtype), kind, self.device.index or 0]
 
 
-@dataclass(frozen=True)
-class Empty:
-    """A result that is not wanted: a tensor without elements, the same in every call."""
-
-    place: int
-    dtype: torch.dtype
-    device: torch.device
-
-    def words(self, held: list[Any]) -> list[int]:
-        return [self.place, -1, empty(self.dtype, self.device), 0, 0, 0, 0]
-
-
 @dataclass
 class Steps:
     """The launches of a plan, and the arrays that it makes; what their words point to is held."""
 
-    outputs: list[Any]  # Output or Empty, these last
+    outputs: list[Output]
     launches: list[list[int]] = field(default_factory=list)
     scratch: int = -1  # bytes; -1 where no scratch memory of the stream is needed
     held: list[Any] = field(default_factory=list)

@@ -180,12 +180,6 @@ def raiser() -> int:
 
 
 @cache
-def empty(dtype: torch.dtype, device: torch.device) -> int:
-    """The handle of a tensor without elements, never deleted."""
-    return _handle_of(torch.empty(0, dtype=dtype, device=device))
-
-
-@cache
 def handle_in_object() -> int:
     """Where the object of a tensor in Python has its handle, in bytes from its beginning on. Raises RuntimeError where
     it is not found.

@@ -40,7 +40,6 @@ GET_STRIDES = _shim("aoti_torch_get_strides")
 GET_DATA_PTR = _shim("aoti_torch_get_data_ptr")
 DELETE_TENSOR = _shim("aoti_torch_delete_tensor_object")
 NEW_UNDEFINED = _shim("aoti_torch_new_uninitialized_tensor")
-NEW_HANDLE = _shim("aoti_torch_new_tensor_handle")
 EMPTY_STRIDED = _shim("aoti_torch_empty_strided")
 LIST_SIZE = _shim("torch_list_size")
 LIST_GET_ITEM = _shim("torch_list_get_item")
@@ -107,9 +106,7 @@ RECORD_OUTPUTS, RECORD_OUTPUT_COUNT, RECORD_LAUNCHES, RECORD_LAUNCH_COUNT, RECOR
 
 OUTPUT_RESULT, OUTPUT_DIM, OUTPUT_SIZES, OUTPUT_STRIDES, OUTPUT_DTYPE, OUTPUT_DEVICE_TYPE, OUTPUT_DEVICE = range(7)
 OUTPUT_SIZE = 7
-"""OUTPUT_RESULT: its place among the results; -1 for memory that is only used within. OUTPUT_DIM is -1 for a tensor
-that is the same in every call: OUTPUT_SIZES is its handle.
-"""
+"""OUTPUT_RESULT: its place among the results; -1 for memory that is only used within."""
 
 LAUNCH_FUNCTION, LAUNCH_TEMPLATE, LAUNCH_COUNT, LAUNCH_PATCHES, LAUNCH_PATCH_COUNT = range(5)
 LAUNCH_CONFIG, LAUNCH_CUDNN = 5, 6
