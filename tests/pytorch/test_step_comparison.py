@@ -73,28 +73,6 @@ def test_an_operator_rests_where_steps_are_no_longer_without_it(monkeypatch: pyt
     assert sorted(rows.values()) == ["", resting[NORM]]
 
 
-@pytest.mark.parametrize(("ours", "theirs", "rests"), [(13.4, 13.6, False), (13.6, 13.4, True), (4.0, 5.0, True)])
-def test_the_kernels_decide_where_they_take_longer_than_the_host(
-    monkeypatch: pytest.MonkeyPatch, ours: float, theirs: float, rests: bool
-) -> None:
-    """ours, theirs: milliseconds of the kernels of a step that takes the host 10, and 1 more with the norm."""
-    clock = Clock(**{NORM: 0.001})
-
-    def on_device(step: Any, longest: float) -> float:
-        before = clock.taken()
-        step()
-        assert longest >= 10 - 1e-6
-        return ours if clock.taken()[NORM] > before[NORM] else theirs
-
-    monkeypatch.setattr(step_comparison, "_on_device", on_device)
-    monkeypatch.setattr(step_comparison, "perf_counter", clock)
-    gradkern.torch.enable("layer_norm", devices="cpu", min_bytes=0)
-    gradkern.torch.tune(clock.step, repeats=2)
-    before = clock.taken()
-    clock.step()
-    assert clock.taken() == {NORM: before[NORM] + 2 * (not rests)}
-
-
 def test_what_rests_does_so_after_disable_and_enable_until_the_next_tune_or_options_that_take_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,7 +109,7 @@ def test_calls_that_cost_the_host_more_than_they_gain_are_taken_where_steps_are_
     """gained: of a step's 16 units. others: whether the operator has calls that gain in any case; else it rested before
     whole steps were timed.
     """
-    unit = 2**-10  # seconds: sums of it are exact
+    unit = 2**-7  # seconds: sums of it are exact
     seconds = [0.0]
     few, many = (3, 40), (9, 40)
 
@@ -171,7 +149,7 @@ def test_calls_that_cost_the_host_more_than_they_gain_are_taken_where_steps_are_
             "f32[3, 40": "no gain: gradkern's kernels take 50.0 us and 100.0 of the host's, PyTorch's 60.0 and 30.0",
         }
     else:
-        assert kernel.inactive == "no gain: a step takes 16.60 ms with gradkern's kernels, 15.62 with PyTorch's"
+        assert kernel.inactive == "no gain: a step takes 132.81 ms with gradkern's kernels, 125.00 with PyTorch's"
 
 
 def test_the_next_tune_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,40 +162,12 @@ def test_the_next_tune_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_slowest_process_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_all(mine: Any) -> list[Any]:
-        return [mine, [12.0, 11.0] if isinstance(mine, list) and None not in mine else mine]
+        return [mine, [12.0, 11.0, 11.0, 12.0] if isinstance(mine, list) else mine]
 
     monkeypatch.setattr(ranks, "of_all", of_all)
     resting = tuned(monkeypatch, Clock(**{NORM: -0.002, GELU: -0.003}), repeats=1)
     assert set(resting) == {NORM, GELU}
     assert resting[GELU] == "no gain: a step takes 12.00 ms with gradkern's kernels, 11.00 with PyTorch's"
-
-
-def test_the_kernels_of_all_processes_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the sleep of the slowest: else some would wait for others' in the time that is measured."""
-    slept: list[float] = []
-    monkeypatch.setattr(ranks, "of_all", lambda mine: [mine, 77.0 if isinstance(mine, float) else mine])
-    monkeypatch.setattr(step_comparison, "_on_device", lambda step, longest: slept.append(longest))
-    tuned(monkeypatch, Clock(**{NORM: -0.002}), repeats=1)
-    assert set(slept) == {77.0}
-
-
-@pytest.mark.parametrize(("cost", "resting"), [(-0.0001, []), (0.0001, [NORM])])
-def test_a_host_that_others_use_does_not_decide(
-    monkeypatch: pytest.MonkeyPatch, cost: float, resting: list[str]
-) -> None:
-    """One step of each way is undisturbed, the others take twice as long."""
-    clock = Clock(**{NORM: cost})
-    steps = iter(range(100))
-
-    def step() -> None:
-        before = clock.now
-        clock.step()
-        clock.now += 0.0 if next(steps) in (2, 5) else clock.now - before
-
-    monkeypatch.setattr(step_comparison, "perf_counter", clock)
-    gradkern.torch.enable("layer_norm", devices="cpu", min_bytes=0)
-    gradkern.torch.tune(step, repeats=2)
-    assert [each.translation.name for each in switch._kernels() if each.inactive] == resting
 
 
 def test_kernels_are_back_after_a_step_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

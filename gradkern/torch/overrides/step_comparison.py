@@ -8,9 +8,10 @@ between other work that is more than in a row of such calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from math import log, sqrt
+from statistics import fmean, geometric_mean, stdev
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 
@@ -26,20 +27,12 @@ than they cost the host as well; or PyTorch all of them.
 """
 
 
-class Times(NamedTuple):
-    """Milliseconds of a way's fastest step on the host, and of what its kernels take where there is a GPU.
-
-    A host that others use, too, runs at half its speed in one moment and not in the next. That makes steps longer,
-    never shorter: of twenty steps some are undisturbed, where no five in a row are.
-    """
-
-    on_host: float
-    on_device: float | None = None
-
-    @property
-    def step(self) -> float:
-        """The host is a step ahead where it is faster, and the device waits for it where it is not."""
-        return max(self.on_host, self.on_device or 0.0)
+_TURNS = 4
+"""At least, of each way."""
+_SECONDS = 10.0
+"""Of turns beyond those, for as long as it is open which way is the fastest. A host that others use, too, runs at half
+its speed in one moment and not in the next: turns of one way differ by a tenth, so that four do not show a twentieth.
+"""
 
 
 def compare_steps(
@@ -48,7 +41,7 @@ def compare_steps(
     """For every operator, those with the most calls first, choose the way that makes steps shortest.
 
     calls     how often each signature came in a step
-    repeats   steps in each of four turns of each way, after one that does not count
+    repeats   steps in a turn of a way, after one that does not count
     """
     named = {
         f"{each.translation.name} on {each.key}": each for each in kernels if each.enabled and not each.replaces_errors
@@ -61,12 +54,12 @@ def compare_steps(
         ways = (*[_CHOSEN] * bool(chosen), *[_MORE] * bool(more), _PYTORCH)
         if len(ways) > 1:
             runs.append((sum(map(calls.__getitem__, chosen + more)), name, ways, frozenset(x.text for x in more)))
-    runs.sort(key=lambda each: -each[0])
-    for _, name, ways, texts in ranks.of_first(runs):  # every rank runs as many steps, as they wait for each other
+    runs = ranks.of_first(sorted(runs, key=lambda each: -each[0]))  # all run as many steps: they wait for each other
+    for _, name, ways, texts in runs:
         kernel = named[name]
         with_ways = _Ways(kernel, texts)
         try:
-            times = {way: each.step for way, each in times_of(ways, with_ways.take, step, repeats).items()}
+            times = times_of(ways, with_ways.take, step, repeats, _SECONDS / len(runs))
         finally:
             with_ways.take(_CHOSEN)
         *ours, theirs = times.values()
@@ -102,35 +95,43 @@ class _Ways:
 
 
 def times_of(
-    ways: Sequence[str], take: Callable[[str], None], step: Callable[[], Any], repeats: int
-) -> dict[str, Times]:
-    """The times of each way on the slowest rank, in turns forth and back: what drifts meets all alike."""
+    ways: Sequence[str], take: Callable[[str], None], step: Callable[[], Any], repeats: int, seconds: float
+) -> dict[str, float]:
+    """Milliseconds of a step in each way, on the slowest rank: the geometric mean of turns, forth and back, as what
+    drifts meets all alike then. seconds: of turns beyond the least.
+    """
 
-    def turn(way: str) -> list[float]:
+    def turn(way: str) -> float:
         take(way)
+        step()  # which has more to do
         synchronize()
-        step()  # which has more to do, and finds the device idle
-        marks = [perf_counter()]
+        start = perf_counter()
         for _ in range(repeats):
             step()
-            marks.append(perf_counter())
         synchronize()
-        return [(after - before) * 1e3 for before, after in pairwise(marks)]
-
-    def on_device(way: str) -> float | None:
-        take(way)
-        return _on_device(step, longest)
+        return (perf_counter() - start) * 1e3 / repeats
 
     taken: dict[str, list[float]] = {way: [] for way in ways}
-    for way in (*ways, *reversed(ways)) * 2:
-        taken[way] += turn(way)
-    longest = max(ranks.of_all(max(map(max, taken.values()))))  # one for all: their kernels wait for each other's
-    hosts = zip(*ranks.of_all([min(taken[way]) for way in ways]), strict=True)
-    devices = zip(*ranks.of_all([on_device(way) for way in ways]), strict=True)
-    return {
-        way: Times(max(host), max((each for each in device if each is not None), default=None))
-        for way, host, device in zip(ways, hosts, devices, strict=True)
-    }
+    order = *ways, *reversed(ways)
+    while len(taken[ways[0]]) < _TURNS or (seconds > 0 and not _is_clear(taken)):
+        before = len(taken[ways[0]])
+        for way, times in zip(order, zip(*ranks.of_all([turn(way) for way in order]), strict=True), strict=True):
+            taken[way].append(max(times))
+        if before >= _TURNS:
+            seconds -= sum(sum(turns[before:]) for turns in taken.values()) * repeats / 1e3
+    return {way: geometric_mean(turns) for way, turns in taken.items()}
+
+
+def _is_clear(taken: Mapping[str, Sequence[float]]) -> bool:
+    """Whether the fastest way leads by three standard errors, or an error is too small to matter."""
+    fastest = min(taken.values(), key=geometric_mean)
+    for turns in taken.values():
+        if turns is not fastest:
+            leads = [log(other / ours) for other, ours in zip(turns, fastest, strict=True)]
+            error = stdev(leads) / sqrt(len(leads))
+            if error > 0.005 and fmean(leads) < 3 * error:
+                return False
+    return True
 
 
 # --- compiled graphs --------------------------------------------------------------------------------------------------
@@ -157,17 +158,23 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
             each.plain = way == _INDUCTOR
 
     try:
-        times = times_of((_OURS, _INDUCTOR), take, step, repeats)
+        times = times_of((_OURS, _INDUCTOR), take, step, repeats, _SECONDS)
+        asleep = max(ranks.of_all(2 * max(times.values())))  # one for all: their kernels wait for each other's
+        on_device = dict[str, float | None]()
+        for way in times:
+            take(way)
+            found = ranks.of_all(_on_device(step, asleep))
+            on_device[way] = max((each for each in found if each is not None), default=None)
     finally:
         take(_OURS)
     ours, inductor = times[_OURS], times[_INDUCTOR]
-    plain = in_graph = inductor.step < ours.step
-    if ours.on_device is not None and inductor.on_device is not None:
-        in_graph = inductor.on_device < ours.on_device
-    found = StepTimes(ours.step, inductor.step, plain, in_graph, ours.on_device, inductor.on_device)
+    plain = in_graph = inductor < ours
+    ours_there, inductor_there = on_device[_OURS], on_device[_INDUCTOR]
+    if ours_there is not None and inductor_there is not None:
+        in_graph = inductor_there < ours_there
     for each in graphs:
-        each.plain, each.plain_in_graph = found.is_plain, found.is_plain_in_graph
-    choice.compared.append(found)
+        each.plain, each.plain_in_graph = plain, in_graph
+    choice.compared.append(StepTimes(ours, inductor, plain, in_graph, ours_there, inductor_there))
 
 
 def _on_device(step: Callable[[], Any], longest: float) -> float | None:

@@ -168,14 +168,16 @@ def enabled(ops: Group | Iterable[Group] | None = None, **options: Unpack[Option
 def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
     """Run one step, then choose and compile the kernels for every signature it met. Returns what the step returns.
 
-    repeats  then run more steps, 8 repeats + 14 or 12 repeats + 21 for each operator, in turns with gradkern's kernels
-             and with PyTorch's, and leave an operator to PyTorch unless steps are shorter with gradkern's. A step takes
-             what the fastest takes on the host, or its kernels where they take longer. Each of them trains the model. 5
-             show what single calls cannot: whether the host bounds the step, as with small batches, or the device.
-             Where the device does, calls pay even if they gain less than they cost the host.
+    repeats  then run more steps, 8 repeats + 8 or 12 repeats + 12 for each operator, in turns of so many with
+             gradkern's kernels and with PyTorch's, and leave an operator to PyTorch unless steps are shorter with
+             gradkern's. Each of them trains the model. 5 show what single calls cannot: whether the host bounds the
+             step, as with small batches, or the device. Where the device does, calls pay even if they gain less than
+             they cost the host.
              Of a model that is compiled with backend="gradkern", 8 repeats + 14 steps find out whether it is faster as
              Inductor alone compiles it; then it runs so. A CUDA graph always has the kernels that take less time. The
-             report says whether one would help
+             report says whether one would help.
+             Where turns differ too much to tell, as on a host that others use, there are more: for 10 seconds of a
+             compiled model, and for 10 of all operators
 
     The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
     backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: in the first step with
