@@ -26,7 +26,20 @@ from conv_tables import conv
 from distributed_tables import distributed
 from markdown_table import table
 from ort_operators import onnx_operators
-from result_tables import cold, cpu, digits, forward, gains, h100, h200, measured, others, overrides, train
+from result_tables import (
+    cold,
+    compiled_calls,
+    cpu,
+    digits,
+    forward,
+    gains,
+    h100,
+    h200,
+    measured,
+    others,
+    overrides,
+    train,
+)
 from sweep_tables import sweep
 
 import gradkern
@@ -172,7 +185,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "tools/results/random-sizes.md": {"sweep": sweep},
     "tools/results/convolutions.md": {"conv": conv},
     "tools/results/several-gpus.md": {"distributed": distributed},
-    "tools/results/host.md": {"overrides": overrides},
+    "tools/results/host.md": {"overrides": overrides, "compiled_calls": compiled_calls},
     "tools/results/cold-start.md": {"cold": cold},
     "tools/results/cpu.md": {"cpu": cpu},
     "tools/results/demo.md": {"digits": digits},

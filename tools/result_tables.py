@@ -18,6 +18,7 @@ import gradkern
 __all__ = [
     "RESULTS",
     "cold",
+    "compiled_calls",
     "cpu",
     "digits",
     "forward",
@@ -157,11 +158,26 @@ TRAINING = ("torch", "triton", "torchvision", "timm", "transformers", "diffusers
 def overrides() -> str:
     """What a call through enable() costs the host."""
     results = measured("overrides.json")
+    return f"{shown(results['rows'])}\n\n{_on_host(results)}" if results["rows"] else ""
+
+
+def compiled_calls() -> str:
+    """What calls of gradkern's operators from compiled code cost the host, and the kernels beside them together."""
+    results = measured("compiled_calls.json")
     if not results["rows"]:
         return ""
+    ours = [[f"`{row['call']}`", f"{row['us']:.1f}"] for row in results["rows"] if row["of"] == "gradkern"]
+    launches = sorted(row["us"] for row in results["rows"] if row["of"] == "Triton")
+    if launches:
+        ours.append([f"{len(launches)} kernels of Triton's", f"{launches[0]:.1f} to {launches[-1]:.1f}"])
+    return f"{table(['call', 'us'], ours)}\n\n{_on_host(results)}"
+
+
+def _on_host(results: Row) -> str:
+    """What times of a host beside a GPU depend on."""
     machine = results["machine"]
     packages = f"torch {machine['packages']['torch']}, {machine['processor']}, Python {machine['python']}"
-    return f"{shown(results['rows'])}\n\n{gpu_origin(machine, packages)}."
+    return f"{gpu_origin(machine, packages)}."
 
 
 def h200() -> str:
