@@ -20,7 +20,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass  # pyright: ignore
 from gradkern.torch.compile_backend import operators
 from gradkern.torch.compile_backend.dynamo_graph import windows
 from gradkern.torch.compile_backend.gates import Gates
-from gradkern.torch.compile_backend.inductor_graphs import each_graph, joint_graph, loss_gradients
+from gradkern.torch.compile_backend.inductor_graphs import each_graph, joint_graph, loss_gradients, recomputed
 from gradkern.version import __version__
 
 
@@ -30,6 +30,7 @@ def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
     joint_graph.take_bias_gradients(graph)
     loss_gradients.take(graph)
     joint_graph.hold_parameters(graph)
+    recomputed.compute_outputs_again(graph)
 
 
 def _as_kernels_want_it(graph: fx.Graph, gates: Gates) -> None:

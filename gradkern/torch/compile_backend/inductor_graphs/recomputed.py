@@ -1,0 +1,172 @@
+"""Stage 2, in the graph of both passes: outputs that the backward pass reads again are computed there from what it has.
+
+Between the passes Inductor keeps the input of an elementwise function and no output that its own kernels of the
+backward pass can compute as they read it. An operator of gradkern's is none of its functions: without this, GELUs in
+front of a response normalization and batch norms in front of a squeeze and excitation keep both.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch import fx  # pyright: ignore[reportMissingImports]
+from torch._inductor.decomposition import select_decomp_table  # pyright: ignore[reportMissingImports]
+from torch.fx.experimental.proxy_tensor import make_fx  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+
+from gradkern.torch.compile_backend.dynamo_graph import batch_norm, linear_gelu
+from gradkern.torch.functional.norm_activation import ACTIVATIONS
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+_SAME_ELEMENTS = {
+    *(_aten.view.default, _aten._unsafe_view.default, _aten.permute.default, _aten.clone.default),
+    torch.ops.prims.convert_element_type.default,
+}
+_REDUCTIONS = {_aten.sum.dim_IntList, _aten.sum.default, _aten.mean.dim}
+
+
+class _Formula(NamedTuple):
+    """How a node's output is computed: of these nodes, by a function of their tensors."""
+
+    function: Callable[..., Tensor]
+    given: tuple[Any, ...]
+
+
+def compute_outputs_again(graph: fx.Graph) -> None:
+    """After `hold_parameters`: what is read is what the backward pass is given in any case."""
+    forward = _of_forward_pass(graph)
+    for node in list(graph.nodes):
+        output, formula = _output(node), _formula(node)
+        if formula is None or output is None or any(each is None for each in formula.given):
+            continue
+        chain = _elementwise(output, forward)
+        reads = [(each, user) for each in chain for user in each.users if user not in forward]
+        if reads:
+            _replace(graph, output, formula, chain, reads)
+
+
+def _of_forward_pass(graph: fx.Graph) -> set[fx.Node]:
+    """What the results of the forward pass need. A result of the backward pass depends on gradients that are given."""
+    given = {each for each in graph.find_nodes(op="placeholder") if each.name.startswith("tangents")}
+    for node in graph.nodes:
+        if node.op != "output" and not given.isdisjoint(node.all_input_nodes):
+            given.add(node)
+    (last,) = graph.find_nodes(op="output")
+    found = {each for each in last.all_input_nodes if each not in given}
+    for node in reversed(graph.nodes):
+        if node in found:
+            found.update(node.all_input_nodes)
+    return found
+
+
+def _elementwise(output: fx.Node, forward: set[fx.Node]) -> list[fx.Node]:
+    """The output and what the forward pass computes of it, and of less, element by element, in order; but what the
+    backward pass has in memory in any case, as a convolution reads it. Nothing where that is the output.
+    """
+    found, ahead = {output}, [output]
+    while ahead:
+        node = ahead.pop()
+        kept = any(user not in forward and not _is_fused(user) for user in node.users)
+        if kept and _is_same(node, output):
+            return []
+        if kept:
+            found.discard(node)
+            continue
+        for user in node.users:
+            if user in forward and user not in found and _is_elementwise(user) and _is_of_less(user, found):
+                found.add(user)
+                ahead.append(user)
+    return sorted(found)
+
+
+def _is_of_less(node: fx.Node, found: Collection[fx.Node]) -> bool:
+    """Whether all else that it is computed of has fewer elements. Of open sizes nothing is known."""
+    values = [each.meta.get("val") for each in (node, *node.all_input_nodes) if each not in found]
+    count, *others = [each.numel() for each in values if isinstance(each, torch.Tensor)] or [None]
+    return isinstance(count, int) and all(isinstance(each, int) and each < count for each in others)
+
+
+def _is_same(node: fx.Node, output: fx.Node) -> bool:
+    """Whether it has the output's elements, in whatever order and type."""
+    while node is not output and node.target in _SAME_ELEMENTS:
+        node = node.all_input_nodes[0]
+    return node is output
+
+
+def _output(node: fx.Node) -> fx.Node | None:
+    """The operator's first result."""
+    return node if node.target is linear_gelu.BIAS_GELU else _result(node, 0)
+
+
+def _result(node: fx.Node, place: int) -> fx.Node | None:
+    return next((each for each in node.users if each.target is operator.getitem and each.args[1] == place), None)
+
+
+def _formula(node: fx.Node) -> _Formula | None:
+    """None of what has none, and of parameters that the backward pass is not given otherwise."""
+    if node.target is linear_gelu.BIAS_GELU:
+        x, bias, approximate = node.args
+        return None if _is_parameter(bias) else _Formula(_gelu(approximate), (x, bias))
+    if node.target is batch_norm.FORWARD:
+        x, weight, bias, _, _, residual, *_, activation, alpha = node.args
+        if residual is None and not _is_parameter(bias):
+            return _Formula(_batch_norm(activation, alpha), (x, weight, bias, _result(node, 3), _result(node, 4)))
+    return None
+
+
+def _is_parameter(node: Any) -> bool:
+    return node.op == "placeholder"
+
+
+def _gelu(approximate: Any) -> Callable[..., Tensor]:
+    def function(x: Tensor, bias: Tensor) -> Tensor:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return functional.gelu(x.to(wide) + bias.to(wide), approximate=approximate).to(x.dtype)
+
+    return function
+
+
+def _batch_norm(activation: Any, alpha: Any) -> Callable[..., Tensor]:
+    def function(x: Tensor, *per_channel: Tensor) -> Tensor:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        weight, bias, mean, inv_std = (each.to(wide).view(-1, *[1] * (x.dim() - 2)) for each in per_channel)
+        return ACTIVATIONS[activation]((x.to(wide) - mean) * inv_std * weight + bias, alpha).to(x.dtype)
+
+    return function
+
+
+def _is_fused(node: fx.Node) -> bool:
+    """Whether Inductor computes it in kernels of its own, that take over what they read."""
+    if node.target in _SAME_ELEMENTS:
+        return all(map(_is_fused, node.users))
+    return node.target in _REDUCTIONS or _is_elementwise(node)
+
+
+def _is_elementwise(node: fx.Node) -> bool:
+    return node.target in _SAME_ELEMENTS or torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _replace(
+    graph: fx.Graph, output: fx.Node, formula: _Formula, chain: list[fx.Node], reads: list[tuple[fx.Node, fx.Node]]
+) -> None:
+    """Let these readers read what the formula gives, and what is computed of that."""
+    traced = make_fx(formula.function, select_decomp_table())(*[each.meta["val"] for each in formula.given])
+    known: dict[fx.Node, Any] = dict(zip(traced.graph.find_nodes(op="placeholder"), formula.given, strict=True))
+    needed = {read for read, _ in reads}
+    for node in reversed(chain):
+        if not needed.isdisjoint(node.users):
+            needed.add(node)
+    again: dict[fx.Node, Any] = {}
+    for node in [each for each in chain if each in needed]:
+        last = max([node, *formula.given]) if node is output else node
+        with graph.inserting_before(last.next):
+            if node is output:
+                again[node] = graph.graph_copy(traced.graph, known)
+            else:
+                again[node] = graph.node_copy(node, lambda each: again.get(each, each))
+    for read, reader in reads:
+        reader.replace_input_with(read, again[read])
