@@ -1,5 +1,5 @@
-"""Compiled models keep no more between the passes than by torch.compile: what Inductor's kernels of the backward pass
-read of an operator's output is computed there from its input.
+"""Compiled models save no more activations for the backward pass than torch.compile's do: what Inductor's kernels read
+there of an operator's output is recomputed from its input.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def images(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def trained(model: nn.Module, run: Any, between: Callable[[nn.Module], None], dtype: torch.dtype) -> dict[str, Any]:
-    """The gradients of a step, and how many of what is kept between the passes are as large as the activations."""
+    """The gradients of a step, and how many tensors as large as the activations are saved for the backward pass."""
     model.zero_grad()
     x, kept = images(dtype), dict[int, int]()
 
@@ -104,7 +104,7 @@ def without_biases(model: nn.Module) -> None:
 @pytest.mark.parametrize("between", [unchanged, without_biases])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", MODELS)
-def test_as_much_is_kept_as_by_torch_compile(name: str, dtype: torch.dtype, between: Any) -> None:
+def test_as_much_is_saved_as_by_torch_compile(name: str, dtype: torch.dtype, between: Any) -> None:
     torch.manual_seed(0)
     eager = MODELS[name]().to(dtype)
     ours, inductors, wide = copy.deepcopy(eager), copy.deepcopy(eager), copy.deepcopy(eager).double()
@@ -139,7 +139,7 @@ def test_sizes_may_be_open(name: str) -> None:
             torch.testing.assert_close(each.grad, other.grad, rtol=1e-3, atol=1e-2, msg=key)
 
 
-def test_what_a_product_reads_again_is_kept() -> None:
+def test_what_a_product_reads_again_is_saved() -> None:
     torch.manual_seed(0)
     eager = Plain()
     ours = copy.deepcopy(eager)

@@ -30,7 +30,7 @@ def _with_what_gradients_have(graph: fx.Graph, gates: Gates) -> None:
     joint_graph.take_bias_gradients(graph)
     loss_gradients.take(graph)
     joint_graph.hold_parameters(graph)
-    recomputed.compute_outputs_again(graph)
+    recomputed.recompute_outputs(graph)
 
 
 def _as_kernels_want_it(graph: fx.Graph, gates: Gates) -> None:

@@ -1,8 +1,8 @@
-"""Stage 2, in the graph of both passes: outputs that the backward pass reads again are computed there from what it has.
+"""Stage 2, in the graph of both passes: outputs that the backward pass reads are recomputed there from saved inputs.
 
-Between the passes Inductor keeps the input of an elementwise function and no output that its own kernels of the
-backward pass can compute as they read it. An operator of gradkern's is none of its functions: without this, GELUs in
-front of a response normalization and batch norms in front of a squeeze and excitation keep both.
+Of an elementwise function PyTorch's partitioner saves the input, and no output that Inductor's kernels of the backward
+pass can recompute as they read it. It cannot recompute an operator of gradkern's: without this, both would be saved of
+GELUs in front of a response normalization and of batch norms in front of a squeeze and excitation.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class _Formula(NamedTuple):
     given: tuple[Any, ...]
 
 
-def compute_outputs_again(graph: fx.Graph) -> None:
-    """After `hold_parameters`: what is read is what the backward pass is given in any case."""
+def recompute_outputs(graph: fx.Graph) -> None:
+    """After `hold_parameters`: what is read is saved in any case."""
     forward = _of_forward_pass(graph)
     for node in list(graph.nodes):
         output, formula = _output(node), _formula(node)
@@ -64,8 +64,8 @@ def _of_forward_pass(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _elementwise(output: fx.Node, forward: set[fx.Node]) -> list[fx.Node]:
-    """The output and what the forward pass computes of it, and of less, element by element, in order; but what the
-    backward pass has in memory in any case, as a convolution reads it. Nothing where that is the output.
+    """The output and what the forward pass computes of it, and of less, element by element, in order; but what is saved
+    in any case, as a convolution's gradient reads it. Nothing where that is the output.
     """
     found, ahead = {output}, [output]
     while ahead:
@@ -107,7 +107,7 @@ def _result(node: fx.Node, place: int) -> fx.Node | None:
 
 
 def _formula(node: fx.Node) -> _Formula | None:
-    """None of what has none, and of parameters that the backward pass is not given otherwise."""
+    """None of what has none, and of parameters that are not saved otherwise."""
     if node.target is linear_gelu.BIAS_GELU:
         x, bias, approximate = node.args
         return None if _is_parameter(bias) else _Formula(_gelu(approximate), (x, bias))
