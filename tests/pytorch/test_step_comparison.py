@@ -4,6 +4,7 @@ times, by which kernels have answered in them.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,6 +72,31 @@ def test_an_operator_rests_where_steps_are_no_longer_without_it(monkeypatch: pyt
     assert clock.taken() == {NORM: before[NORM], GELU: before[GELU] + 2}
     rows = {row.signature: row.reason for row in gradkern.torch.report()}
     assert sorted(rows.values()) == ["", resting[NORM]]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "rests"), [(13.4, 13.6, False), (13.6, 13.4, True), (4.0, 5.0, True)])
+def test_the_kernels_decide_where_they_take_longer_than_the_host(
+    monkeypatch: pytest.MonkeyPatch, ours: float, theirs: float, rests: bool
+) -> None:
+    """ours, theirs: milliseconds of the kernels of a step that takes the host 10, and 1 more with the norm."""
+    clock, done = Clock(**{NORM: 0.001}), 0.0
+
+    def step() -> None:
+        nonlocal done
+        before, begin = clock.taken(), clock.now
+        clock.step()
+        done = max(done, begin) + (ours if clock.taken()[NORM] > before[NORM] else theirs) / 1e3
+
+    def synchronize() -> None:
+        clock.now = max(clock.now, done)
+
+    monkeypatch.setattr(step_comparison, "synchronize", synchronize)
+    monkeypatch.setattr(step_comparison, "perf_counter", clock)
+    gradkern.torch.enable("layer_norm", devices="cpu", min_bytes=0)
+    gradkern.torch.tune(step, repeats=2)
+    before = clock.taken()
+    clock.step()
+    assert clock.taken() == {NORM: before[NORM] + 2 * (not rests)}
 
 
 def test_what_rests_does_so_after_disable_and_enable_until_the_next_tune_or_options_that_take_all(
@@ -168,6 +194,26 @@ def test_the_slowest_process_decides_for_all(monkeypatch: pytest.MonkeyPatch) ->
     resting = tuned(monkeypatch, Clock(**{NORM: -0.002, GELU: -0.003}), repeats=1)
     assert set(resting) == {NORM, GELU}
     assert resting[GELU] == "no gain: a step takes 12.00 ms with gradkern's kernels, 11.00 with PyTorch's"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("cost", "resting"), [(-0.001, []), (0.001, [NORM])])
+def test_a_host_that_others_use_does_not_decide(
+    monkeypatch: pytest.MonkeyPatch, cost: float, resting: list[str], seed: int
+) -> None:
+    clock, generator, factor = Clock(**{NORM: cost}), random.Random(seed), 1.0
+
+    def step() -> None:
+        nonlocal factor
+        before = clock.now
+        clock.step()
+        factor = generator.lognormvariate(0, 0.2) if generator.random() < 0.2 else factor
+        clock.now = before + (clock.now - before) * factor
+
+    monkeypatch.setattr(step_comparison, "perf_counter", clock)
+    gradkern.torch.enable("layer_norm", devices="cpu", min_bytes=0)
+    gradkern.torch.tune(step, repeats=2)
+    assert [each.translation.name for each in switch._kernels() if each.inactive] == resting
 
 
 def test_kernels_are_back_after_a_step_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,13 +112,15 @@ def times_of(
         return (perf_counter() - start) * 1e3 / repeats
 
     taken: dict[str, list[float]] = {way: [] for way in ways}
+
+    def further() -> float:
+        """Seconds of the turns beyond the least."""
+        return sum(sum(turns[_TURNS:]) for turns in taken.values()) * repeats / 1e3
+
     order = *ways, *reversed(ways)
-    while len(taken[ways[0]]) < _TURNS or (seconds > 0 and not _is_clear(taken)):
-        before = len(taken[ways[0]])
+    while len(taken[ways[0]]) < _TURNS or (further() < seconds and not _is_clear(taken)):
         for way, times in zip(order, zip(*ranks.of_all([turn(way) for way in order]), strict=True), strict=True):
             taken[way].append(max(times))
-        if before >= _TURNS:
-            seconds -= sum(sum(turns[before:]) for turns in taken.values()) * repeats / 1e3
     return {way: geometric_mean(turns) for way, turns in taken.items()}
 
 

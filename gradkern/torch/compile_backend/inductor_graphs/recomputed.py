@@ -30,23 +30,22 @@ _REDUCTIONS = {_aten.sum.dim_IntList, _aten.sum.default, _aten.mean.dim}
 
 
 class _Formula(NamedTuple):
-    """How a node's output is computed: of these nodes, by a function of their tensors."""
+    """How an operator's first result is computed: of these nodes, by a function of their tensors."""
 
+    output: Any
     function: Callable[..., Tensor]
     given: tuple[Any, ...]
 
 
 def recompute_outputs(graph: fx.Graph) -> None:
     """After `hold_parameters`: what is read is saved in any case."""
-    forward = _of_forward_pass(graph)
-    for node in list(graph.nodes):
-        output, formula = _output(node), _formula(node)
-        if formula is None or output is None or any(each is None for each in formula.given):
-            continue
-        chain = _elementwise(output, forward)
+    formulas = [each for each in map(_formula, graph.nodes) if each is not None]
+    forward = _of_forward_pass(graph) if formulas else set[fx.Node]()
+    for formula in formulas:
+        chain = _elementwise(formula.output, forward)
         reads = [(each, user) for each in chain for user in each.users if user not in forward]
         if reads:
-            _replace(graph, output, formula, chain, reads)
+            _replace(graph, formula, chain, reads)
 
 
 def _of_forward_pass(graph: fx.Graph) -> set[fx.Node]:
@@ -70,10 +69,10 @@ def _elementwise(output: fx.Node, forward: set[fx.Node]) -> list[fx.Node]:
     found, ahead = {output}, [output]
     while ahead:
         node = ahead.pop()
-        kept = any(user not in forward and not _is_fused(user) for user in node.users)
-        if kept and _is_same(node, output):
+        saved = any(user not in forward and not _is_fused(user) for user in node.users)
+        if saved and _is_same(node, output):
             return []
-        if kept:
+        if saved:
             found.discard(node)
             continue
         for user in node.users:
@@ -97,24 +96,16 @@ def _is_same(node: fx.Node, output: fx.Node) -> bool:
     return node is output
 
 
-def _output(node: fx.Node) -> fx.Node | None:
-    """The operator's first result."""
-    return node if node.target is linear_gelu.BIAS_GELU else _result(node, 0)
-
-
-def _result(node: fx.Node, place: int) -> fx.Node | None:
-    return next((each for each in node.users if each.target is operator.getitem and each.args[1] == place), None)
-
-
 def _formula(node: fx.Node) -> _Formula | None:
     """None of what has none, and of parameters that are not saved otherwise."""
     if node.target is linear_gelu.BIAS_GELU:
         x, bias, approximate = node.args
-        return None if _is_parameter(bias) else _Formula(_gelu(approximate), (x, bias))
+        return None if _is_parameter(bias) else _Formula(node, _gelu(approximate), (x, bias))
     if node.target is batch_norm.FORWARD:
         x, weight, bias, _, _, residual, *_, activation, alpha = node.args
-        if residual is None and not _is_parameter(bias):
-            return _Formula(_batch_norm(activation, alpha), (x, weight, bias, _result(node, 3), _result(node, 4)))
+        results = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+        if residual is None and not _is_parameter(bias) and results.keys() >= {0, 3, 4}:
+            return _Formula(results[0], _batch_norm(activation, alpha), (x, weight, bias, results[3], results[4]))
     return None
 
 
@@ -150,19 +141,18 @@ def _is_elementwise(node: fx.Node) -> bool:
     return node.target in _SAME_ELEMENTS or torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
-def _replace(
-    graph: fx.Graph, output: fx.Node, formula: _Formula, chain: list[fx.Node], reads: list[tuple[fx.Node, fx.Node]]
-) -> None:
+def _replace(graph: fx.Graph, formula: _Formula, chain: list[fx.Node], reads: list[tuple[fx.Node, fx.Node]]) -> None:
     """Let these readers read what the formula gives, and what is computed of that."""
-    traced = make_fx(formula.function, select_decomp_table())(*[each.meta["val"] for each in formula.given])
-    known: dict[fx.Node, Any] = dict(zip(traced.graph.find_nodes(op="placeholder"), formula.given, strict=True))
+    output, function, given = formula
+    traced = make_fx(function, select_decomp_table())(*[each.meta["val"] for each in given])
+    known: dict[fx.Node, Any] = dict(zip(traced.graph.find_nodes(op="placeholder"), given, strict=True))
     needed = {read for read, _ in reads}
     for node in reversed(chain):
         if not needed.isdisjoint(node.users):
             needed.add(node)
     again: dict[fx.Node, Any] = {}
     for node in [each for each in chain if each in needed]:
-        last = max([node, *formula.given]) if node is output else node
+        last = max([node, *given]) if node is output else node
         with graph.inserting_before(last.next):
             if node is output:
                 again[node] = graph.graph_copy(traced.graph, known)
