@@ -1,8 +1,11 @@
 """Stage 2, in the graph of both passes: outputs that the backward pass reads are recomputed there from saved inputs.
 
 Of an elementwise function PyTorch's partitioner saves the input, and no output that Inductor's kernels of the backward
-pass can recompute as they read it. It cannot recompute an operator of gradkern's: without this, both would be saved of
-GELUs in front of a response normalization and of batch norms in front of a squeeze and excitation.
+pass can recompute as they read it. Of an operator of gradkern's it would save both: of GELUs in front of a response
+normalization and of batch norms in front of a squeeze and excitation.
+
+A batch norm and its activation are so few instructions that each kernel that reads the output computes it anew. A GELU
+is more of them than a read takes time, so gradkern's kernel writes it once more.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import fx  # pyright: ignore[reportMissingImports]
 from torch._inductor.decomposition import select_decomp_table  # pyright: ignore[reportMissingImports]
 from torch.fx.experimental.proxy_tensor import make_fx  # pyright: ignore[reportMissingImports]
-from torch.nn import functional  # pyright: ignore[reportMissingImports]
+from torch.utils.checkpoint import CheckpointPolicy  # pyright: ignore[reportMissingImports]
 
 from gradkern.torch.compile_backend.dynamo_graph import batch_norm, linear_gelu
 from gradkern.torch.functional.norm_activation import ACTIVATIONS
@@ -29,8 +32,8 @@ _SAME_ELEMENTS = {
 _REDUCTIONS = {_aten.sum.dim_IntList, _aten.sum.default, _aten.mean.dim}
 
 
-class _Formula(NamedTuple):
-    """How an operator's first result is computed: of these nodes, by a function of their tensors."""
+class _BatchNorm(NamedTuple):
+    """Of a forward pass: its output, and what that is computed of."""
 
     output: Any
     function: Callable[..., Tensor]
@@ -39,13 +42,26 @@ class _Formula(NamedTuple):
 
 def recompute_outputs(graph: fx.Graph) -> None:
     """After `hold_parameters`: what is read is saved in any case."""
-    formulas = [each for each in map(_formula, graph.nodes) if each is not None]
-    forward = _of_forward_pass(graph) if formulas else set[fx.Node]()
-    for formula in formulas:
-        chain = _elementwise(formula.output, forward)
-        reads = [(each, user) for each in chain for user in each.users if user not in forward]
+    norms = [each for each in map(_batch_norm, graph.nodes) if each is not None]
+    gelus = [
+        each
+        for each in graph.find_nodes(op="call_function", target=linear_gelu.BIAS_GELU)
+        if not _is_parameter(each.args[1])
+    ]
+    forward = _of_forward_pass(graph) if norms or gelus else set[fx.Node]()
+    for gelu in gelus:
+        if _reads(_elementwise(gelu, forward), forward):
+            gelu.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+    for norm in norms:
+        chain = _elementwise(norm.output, forward)
+        reads = _reads(chain, forward)
         if reads:
-            _replace(graph, formula, chain, reads)
+            _replace(graph, norm, chain, reads)
+
+
+def _reads(chain: list[fx.Node], forward: set[fx.Node]) -> list[tuple[fx.Node, fx.Node]]:
+    """What of the chain the backward pass reads, and in which of its nodes."""
+    return [(each, user) for each in chain for user in each.users if user not in forward]
 
 
 def _of_forward_pass(graph: fx.Graph) -> set[fx.Node]:
@@ -96,38 +112,25 @@ def _is_same(node: fx.Node, output: fx.Node) -> bool:
     return node is output
 
 
-def _formula(node: fx.Node) -> _Formula | None:
-    """None of what has none, and of parameters that are not saved otherwise."""
-    if node.target is linear_gelu.BIAS_GELU:
-        x, bias, approximate = node.args
-        return None if _is_parameter(bias) else _Formula(node, _gelu(approximate), (x, bias))
-    if node.target is batch_norm.FORWARD:
-        x, weight, bias, _, _, residual, *_, activation, alpha = node.args
-        results = {user.args[1]: user for user in node.users if user.target is operator.getitem}
-        if residual is None and not _is_parameter(bias) and results.keys() >= {0, 3, 4}:
-            return _Formula(results[0], _batch_norm(activation, alpha), (x, weight, bias, results[3], results[4]))
-    return None
+def _batch_norm(node: fx.Node) -> _BatchNorm | None:
+    """None of other nodes, of one that adds a residual, and of parameters that are not saved otherwise."""
+    if node.target is not batch_norm.FORWARD:
+        return None
+    x, weight, bias, _, _, residual, *_, activation, alpha = node.args
+    results = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    if residual is not None or _is_parameter(bias) or not results.keys() >= {0, 3, 4}:
+        return None
 
-
-def _is_parameter(node: Any) -> bool:
-    return node.op == "placeholder"
-
-
-def _gelu(approximate: Any) -> Callable[..., Tensor]:
-    def function(x: Tensor, bias: Tensor) -> Tensor:
-        wide = torch.promote_types(x.dtype, torch.float32)
-        return functional.gelu(x.to(wide) + bias.to(wide), approximate=approximate).to(x.dtype)
-
-    return function
-
-
-def _batch_norm(activation: Any, alpha: Any) -> Callable[..., Tensor]:
     def function(x: Tensor, *per_channel: Tensor) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
         weight, bias, mean, inv_std = (each.to(wide).view(-1, *[1] * (x.dim() - 2)) for each in per_channel)
         return ACTIVATIONS[activation]((x.to(wide) - mean) * inv_std * weight + bias, alpha).to(x.dtype)
 
-    return function
+    return _BatchNorm(results[0], function, (x, weight, bias, results[3], results[4]))
+
+
+def _is_parameter(node: Any) -> bool:
+    return node.op == "placeholder"
 
 
 def _is_fused(node: fx.Node) -> bool:
@@ -141,9 +144,9 @@ def _is_elementwise(node: fx.Node) -> bool:
     return node.target in _SAME_ELEMENTS or torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
-def _replace(graph: fx.Graph, formula: _Formula, chain: list[fx.Node], reads: list[tuple[fx.Node, fx.Node]]) -> None:
-    """Let these readers read what the formula gives, and what is computed of that."""
-    output, function, given = formula
+def _replace(graph: fx.Graph, norm: _BatchNorm, chain: list[fx.Node], reads: list[tuple[fx.Node, fx.Node]]) -> None:
+    """Let these readers read the output that they compute, and what is computed of that."""
+    output, function, given = norm
     traced = make_fx(function, select_decomp_table())(*[each.meta["val"] for each in given])
     known: dict[fx.Node, Any] = dict(zip(traced.graph.find_nodes(op="placeholder"), given, strict=True))
     needed = {read for read, _ in reads}
