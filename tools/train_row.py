@@ -225,7 +225,8 @@ class TrainingRow:
         turns = 0
         with self._silent():
             while steps and (turns < 3 or time.perf_counter() < end):
-                for column in steps:
+                # forth or back by the sequence of Thue and Morse: what the host does at regular times meets all alike
+                for column in list(steps)[:: 1 if turns.bit_count() % 2 == 0 else -1]:
                     self._do(column, lambda column=column: take_turn(column))
                 turns += 1
         for column, each in times.items():

@@ -8,7 +8,7 @@ between other work that is more than in a row of such calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import log, sqrt
+from math import expm1, log, sqrt
 from statistics import fmean, geometric_mean, stdev
 from time import perf_counter
 from typing import Any
@@ -97,8 +97,9 @@ class _Ways:
 def times_of(
     ways: Sequence[str], take: Callable[[str], None], step: Callable[[], Any], repeats: int, seconds: float
 ) -> dict[str, float]:
-    """Milliseconds of a step in each way, on the slowest rank: the geometric mean of turns, forth and back, as what
-    drifts meets all alike then. seconds: of turns beyond the least.
+    """Milliseconds of a step in each way, on the slowest rank: the geometric mean of turns. seconds: of turns beyond
+    the least. Rounds go forth or back as the sequence of Thue and Morse says: in it what drifts, and what comes and
+    goes at any regular times, meets all ways alike.
     """
 
     def turn(way: str) -> float:
@@ -117,23 +118,31 @@ def times_of(
         """Seconds of the turns beyond the least."""
         return sum(sum(turns[_TURNS:]) for turns in taken.values()) * repeats / 1e3
 
-    order = *ways, *reversed(ways)
     while len(taken[ways[0]]) < _TURNS or (further() < seconds and not _is_clear(taken)):
+        order = ways if len(taken[ways[0]]).bit_count() % 2 == 0 else ways[::-1]
         for way, times in zip(order, zip(*ranks.of_all([turn(way) for way in order]), strict=True), strict=True):
             taken[way].append(max(times))
     return {way: geometric_mean(turns) for way, turns in taken.items()}
 
 
 def _is_clear(taken: Mapping[str, Sequence[float]]) -> bool:
-    """Whether the fastest way leads by three standard errors, or an error is too small to matter."""
+    """Whether the fastest way leads for certain, or a standard error is too small to matter."""
     fastest = min(taken.values(), key=geometric_mean)
     for turns in taken.values():
         if turns is not fastest:
             leads = [log(other / ours) for other, ours in zip(turns, fastest, strict=True)]
             error = stdev(leads) / sqrt(len(leads))
-            if error > 0.005 and fmean(leads) < 3 * error:
+            if error > 0.005 and fmean(leads) < _errors(len(leads) - 1) * error:
                 return False
     return True
+
+
+def _errors(freedom: int) -> float:
+    """Student's t that is as improbable as three standard deviations, by Wallace's approximation: of four turns 9.8, as
+    an error that is estimated from so few may be far too small.
+    """
+    deviations = 3 * (8 * freedom + 3) / (8 * freedom + 1)
+    return sqrt(freedom * expm1(deviations**2 / freedom))
 
 
 # --- compiled graphs --------------------------------------------------------------------------------------------------
