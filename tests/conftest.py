@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--by-python", action="store_true", help="let Python answer the calls that enable() takes over")
     parser.addoption("--models", action="store_true", help="run the tests of models that torchvision and others make")
     parser.addoption("--quick", action="store_true", help="leave out the tests that compile, simulate or take seconds")
-    parser.addoption("--every-kernel", action="store_true", help="run every case of those where some stand for all")
+    parser.addoption("--every-kernel", action="store_true", help="run every case where one or some stand for all")
     parser.addoption("--long", action="store_true", help="run slow tests, and many more examples of each property")
 
 
@@ -61,6 +61,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     deselected, kept = [], []
     for item in items:
         (deselected if any(map(item.get_closest_marker, added)) else kept).append(item)
+    if left_out["every_kernel"]:
+        stood_for = _stood_for(kept)
+        deselected += stood_for
+        kept = [item for item in kept if item not in stood_for]
     reasons = {
         "torch": None if config.getoption("--torch") else "needs PyTorch: pytest --torch",
         "models": _missing("torchvision", "timm", "transformers") if config.getoption("--models") else "needs --models",
@@ -84,6 +88,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=deselected)
     for marker in ("thorough", "longest"):  # the long ones first: no worker ends alone
         items.sort(key=lambda item, marker=marker: not item.get_closest_marker(marker))
+
+
+def _stood_for(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Cases of thorough tests that others stand for: the first of each test, and one in four by their names. Of those
+    for a GPU all run.
+    """
+    tests: set[str] = set()
+    found: set[pytest.Item] = set()
+    for item in items:
+        if item.get_closest_marker("thorough") and not item.get_closest_marker("gpu"):
+            test = item.nodeid.partition("[")[0]
+            if test in tests and zlib.crc32(item.nodeid.encode()) % 4:
+                found.add(item)
+            tests.add(test)
+    return found
 
 
 def pytest_collection_finish() -> None:
