@@ -18,9 +18,9 @@ import pytest
 import torch
 from helpers.compiled_models import Block
 from helpers.elsewhere import Plan, Planner, take_for_a_gpus
+from helpers.seen import Seen
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradkern
 import gradkern.torch
@@ -137,18 +137,6 @@ def norm(planner: Planner) -> Site:
     site = Site("batch_norm_act_")
     assert [site.misses() for _ in range(4)] == [1, 1, 0, 0]  # planned, read, recognised
     return site
-
-
-class Seen(TorchDispatchMode):
-    """Notes the operators that are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators: list[Any] = []
-
-    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), named: Any = None) -> Any:
-        self.operators.append(operator)
-        return operator(*args, **(named or {}))
 
 
 class Repeatable(Plan):

@@ -5,6 +5,7 @@ there of an operator's output is recomputed from its input.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from gradkern.torch.compile_backend import findings
+from gradkern.torch.compile_backend.call_sites import CallSite
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread", "compiled_anew")]
 
@@ -137,6 +139,24 @@ def test_sizes_may_be_open(name: str) -> None:
             of(x).square().sum().backward()
         for (key, each), other in zip(ours.named_parameters(), eager.parameters(), strict=True):
             torch.testing.assert_close(each.grad, other.grad, rtol=1e-3, atol=1e-2, msg=key)
+
+
+@pytest.mark.parametrize(("model", "times"), [(Response, 2), (Plain, 1)])
+def test_a_gelu_that_is_recomputed_is_written_once_more(
+    model: Callable[[], nn.Module], times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    call = CallSite.__call__
+
+    def counted(site: CallSite, *tensors: torch.Tensor, **named: Any) -> Any:
+        calls[str(site)] += 1
+        return call(site, *tensors, **named)
+
+    monkeypatch.setattr(CallSite, "__call__", counted)
+    torch.manual_seed(0)
+    ours = model()
+    trained(ours, torch.compile(ours, backend="gradkern", options={"gradkern": True}), unchanged, torch.float32)
+    assert calls == {"gradkern.bias_gelu_forward.default": times, "gradkern.bias_gelu_backward.default": 1}
 
 
 def test_what_a_product_reads_again_is_saved() -> None:

@@ -116,7 +116,8 @@ def _batch_norm(node: fx.Node) -> _BatchNorm | None:
     """None of other nodes, of one that adds a residual, and of parameters that are not saved otherwise."""
     if node.target is not batch_norm.FORWARD:
         return None
-    x, weight, bias, _, _, residual, *_, activation, alpha = node.args
+    arguments: Any = node.args
+    x, weight, bias, _, _, residual, *_, activation, alpha = arguments
     results = {user.args[1]: user for user in node.users if user.target is operator.getitem}
     if residual is not None or _is_parameter(bias) or not results.keys() >= {0, 3, 4}:
         return None
