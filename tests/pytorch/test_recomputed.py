@@ -7,11 +7,13 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from gradkern.torch.compile_backend import findings
 from gradkern.torch.compile_backend.call_sites import CallSite
@@ -141,22 +143,45 @@ def test_sizes_may_be_open(name: str) -> None:
             torch.testing.assert_close(each.grad, other.grad, rtol=1e-3, atol=1e-2, msg=key)
 
 
-@pytest.mark.parametrize(("model", "times"), [(Response, 2), (Plain, 1)])
-def test_a_gelu_that_is_recomputed_is_written_once_more(
-    model: Callable[[], nn.Module], times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: Counter[str] = Counter()
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Of the operators in compiled code."""
+    found: Counter[str] = Counter()
     call = CallSite.__call__
 
     def counted(site: CallSite, *tensors: torch.Tensor, **named: Any) -> Any:
-        calls[str(site)] += 1
+        found[str(site)] += 1
         return call(site, *tensors, **named)
 
     monkeypatch.setattr(CallSite, "__call__", counted)
+    return found
+
+
+@pytest.mark.parametrize(("model", "times"), [(Response, 2), (Plain, 1)])
+def test_a_gelu_that_is_recomputed_is_written_once_more(
+    model: Callable[[], nn.Module], times: int, calls: Counter[str]
+) -> None:
     torch.manual_seed(0)
     ours = model()
     trained(ours, torch.compile(ours, backend="gradkern", options={"gradkern": True}), unchanged, torch.float32)
     assert calls == {"gradkern.bias_gelu_forward.default": times, "gradkern.bias_gelu_backward.default": 1}
+
+
+@pytest.mark.parametrize(("policy", "times"), [(CheckpointPolicy.MUST_SAVE, 1), (CheckpointPolicy.MUST_RECOMPUTE, 2)])
+def test_a_checkpoint_says_itself_what_is_recomputed(policy: Any, times: int, calls: Counter[str]) -> None:
+    torch.manual_seed(0)
+    eager = Response()
+    ours = copy.deepcopy(eager)
+
+    def run(x: torch.Tensor) -> Any:
+        contexts = partial(create_selective_checkpoint_contexts, lambda *_, **__: policy)
+        return checkpoint(ours, x, use_reentrant=False, context_fn=contexts)
+
+    compiled = torch.compile(run, backend="gradkern", options={"gradkern": True})
+    found, expected = (trained(*each, unchanged, torch.float32) for each in ((ours, compiled), (eager, eager)))
+    assert calls["gradkern.bias_gelu_forward.default"] == times
+    for key in expected.keys() - {"kept"}:
+        torch.testing.assert_close(found[key], expected[key], rtol=1e-4, atol=1e-4, msg=key)
 
 
 def test_what_a_product_reads_again_is_saved() -> None:

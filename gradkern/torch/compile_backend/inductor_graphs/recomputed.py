@@ -51,7 +51,7 @@ def recompute_outputs(graph: fx.Graph) -> None:
     forward = _of_forward_pass(graph) if norms or gelus else set[fx.Node]()
     for gelu in gelus:
         if _reads(_elementwise(gelu, forward), forward):
-            gelu.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+            gelu.meta.setdefault("recompute", CheckpointPolicy.MUST_RECOMPUTE)
     for norm in norms:
         chain = _elementwise(norm.output, forward)
         reads = _reads(chain, forward)
