@@ -219,7 +219,7 @@ def _nothing_to_compare(repeats: int) -> ArgumentError:
     return ArgumentError(
         f"tune: repeats is {repeats!r}; expected 0, as nothing is left to PyTorch for its time unless "
         "enable(only_faster=True, plan='tune', on_refusal='torch' or 'warn') is in force, or a model is compiled "
-        "with backend='gradkern'"
+        "with backend='gradkern' for fixed sizes"
     )
 
 
