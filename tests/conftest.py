@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--by-python", action="store_true", help="let Python answer the calls that enable() takes over")
     parser.addoption("--models", action="store_true", help="run the tests of models that torchvision and others make")
     parser.addoption("--quick", action="store_true", help="leave out the tests that compile, simulate or take seconds")
-    parser.addoption("--every-kernel", action="store_true", help="run every case where one or some stand for all")
+    parser.addoption("--every-kernel", action="store_true", help="run every case of those where some stand for all")
     parser.addoption("--long", action="store_true", help="run slow tests, and many more examples of each property")
 
 

@@ -17,6 +17,7 @@ from train_models import MODELS, TINY, Model, dropouts
 
 import gradkern.torch
 from gradkern.torch.compile_backend import choice
+from gradkern.torch.overrides.step_comparison import in_round
 
 __all__ = ["BF16", "COLUMNS", "IN_A_ROW", "TrainingRow", "model_of", "seed"]
 
@@ -225,8 +226,7 @@ class TrainingRow:
         turns = 0
         with self._silent():
             while steps and (turns < 3 or time.perf_counter() < end):
-                # forth or back by the sequence of Thue and Morse: what the host does at regular times meets all alike
-                for column in list(steps)[:: 1 if turns.bit_count() % 2 == 0 else -1]:
+                for column in in_round(turns, list(steps)):
                     self._do(column, lambda column=column: take_turn(column))
                 turns += 1
         for column, each in times.items():

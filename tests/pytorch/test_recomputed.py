@@ -78,11 +78,11 @@ def images(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def trained(model: nn.Module, run: Any, between: Callable[[nn.Module], None], dtype: torch.dtype) -> dict[str, Any]:
     """The gradients of a step, and how many tensors as large as the activations are saved for the backward pass."""
     model.zero_grad()
-    x, kept = images(dtype), dict[int, int]()
+    x, saved = images(dtype), dict[int, int]()
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes() // tensor.itemsize
+        saved[storage.data_ptr()] = storage.nbytes() // tensor.itemsize
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
@@ -90,8 +90,8 @@ def trained(model: nn.Module, run: Any, between: Callable[[nn.Module], None], dt
     with torch.no_grad():
         between(model)
     (y * y.detach().cos()).sum().backward()
-    large = sum(elements >= 4 * CHANNELS * 12 * 12 for elements in kept.values())
-    return {"kept": large, "x": x.grad, **{name: each.grad for name, each in model.named_parameters()}}
+    large = sum(elements >= 4 * CHANNELS * 12 * 12 for elements in saved.values())
+    return {"saved": large, "x": x.grad, **{name: each.grad for name, each in model.named_parameters()}}
 
 
 def unchanged(model: nn.Module) -> None:
@@ -120,8 +120,8 @@ def test_as_much_is_saved_as_by_torch_compile(name: str, dtype: torch.dtype, bet
     }
     torch.compiler.reset()
     plain = trained(eager, eager, between, dtype)
-    least = trained(inductors, torch.compile(inductors), between, dtype)["kept"]
-    assert found.pop("kept") <= least < plain.pop("kept")
+    least = trained(inductors, torch.compile(inductors), between, dtype)["saved"]
+    assert found.pop("saved") <= least < plain.pop("saved")
     exact = trained(wide, wide, between, torch.float64)
     for key, each in found.items():
         ours_error, eagers = ((one.double() - exact[key]).norm() / exact[key].norm() for one in (each, plain[key]))
@@ -180,7 +180,7 @@ def test_a_checkpoint_says_itself_what_is_recomputed(policy: Any, times: int, ca
     compiled = torch.compile(run, backend="gradkern", options={"gradkern": True})
     found, expected = (trained(*each, unchanged, torch.float32) for each in ((ours, compiled), (eager, eager)))
     assert calls["gradkern.bias_gelu_forward.default"] == times
-    for key in expected.keys() - {"kept"}:
+    for key in expected.keys() - {"saved"}:
         torch.testing.assert_close(found[key], expected[key], rtol=1e-4, atol=1e-4, msg=key)
 
 
@@ -190,6 +190,6 @@ def test_what_a_product_reads_again_is_saved() -> None:
     ours = copy.deepcopy(eager)
     run = torch.compile(ours, backend="gradkern", options={"gradkern": True})
     found, expected = (trained(*each, unchanged, torch.float32) for each in ((ours, run), (eager, eager)))
-    assert found.pop("kept") == expected.pop("kept") == 2
+    assert found.pop("saved") == expected.pop("saved") == 2
     for key, each in expected.items():
         torch.testing.assert_close(found[key], each, rtol=1e-4, atol=1e-5)

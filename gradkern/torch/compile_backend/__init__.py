@@ -27,8 +27,8 @@ part of them, and what Inductor computes for a batch norm's gradient has the str
 computes the gradient of the filters of a network's first convolution, with its few channels, where 16 bits make
 PyTorch's slow (stage 3). Beside them, small tables of costly functions, such as the cosines of rotary embeddings, are
 computed once (stage 3); Inductor would compute them for every element that reads them. Parameters that an operator's
-backward pass reads and eager's does not are copied in the forward pass (stage 2). What Inductor's own kernels of
-the backward pass read of a GELU's or a batch norm's output they recompute from its input (stage 2, recomputed.py).
+backward pass reads and eager's does not are copied in the forward pass (stage 2). Where Inductor's own kernels of the
+backward pass read the output of a GELU or a batch norm, it is recomputed from its input (stage 2, recomputed.py).
 
 Inductor's code calls the operators without PyTorch's dispatcher (call_sites.py). All else is Inductor's, and so is what
 gates.py holds to be too small.

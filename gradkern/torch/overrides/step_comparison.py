@@ -98,8 +98,7 @@ def times_of(
     ways: Sequence[str], take: Callable[[str], None], step: Callable[[], Any], repeats: int, seconds: float
 ) -> dict[str, float]:
     """Milliseconds of a step in each way, on the slowest rank: the geometric mean of turns. seconds: of turns beyond
-    the least. Rounds go forth or back as the sequence of Thue and Morse says: in it what drifts, and what comes and
-    goes at any regular times, meets all ways alike.
+    the least.
     """
 
     def turn(way: str) -> float:
@@ -119,10 +118,17 @@ def times_of(
         return sum(sum(turns[_TURNS:]) for turns in taken.values()) * repeats / 1e3
 
     while len(taken[ways[0]]) < _TURNS or (further() < seconds and not _is_clear(taken)):
-        order = ways if len(taken[ways[0]]).bit_count() % 2 == 0 else ways[::-1]
+        order = in_round(len(taken[ways[0]]), ways)
         for way, times in zip(order, zip(*ranks.of_all([turn(way) for way in order]), strict=True), strict=True):
             taken[way].append(max(times))
     return {way: geometric_mean(turns) for way, turns in taken.items()}
+
+
+def in_round(number: int, ways: Sequence[str]) -> Sequence[str]:
+    """The order of a round of turns: forward or in reverse, by the Thue-Morse sequence, so that neither drift nor
+    periodic load on the host favours one of them.
+    """
+    return ways if number.bit_count() % 2 == 0 else ways[::-1]
 
 
 def _is_clear(taken: Mapping[str, Sequence[float]]) -> bool:
