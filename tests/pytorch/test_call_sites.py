@@ -344,6 +344,7 @@ def test_sites_that_are_gone_make_room_for_others(planner: Planner, monkeypatch:
     planner.made = Repeatable
     x, bias = torch.zeros(3, 8), torch.rand(8)
     gc.collect()  # those of other tests
+    gc.freeze()  # all that PyTorch and other tests have made takes a second to look at, in each of 50 collections
 
     def launched(site: Site) -> int:
         before = sum(len(each.launched) for each in planner.plans if isinstance(each, Repeatable))
