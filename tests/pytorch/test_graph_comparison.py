@@ -121,6 +121,28 @@ def test_four_turns_that_are_alike_by_chance_are_too_few() -> None:
     assert sum(step_comparison._is_clear({"ours": turns(), "plain": turns()}) for _ in range(3000)) < 30
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("on_device", "used"), [((4.0, 5.0), "gradkern"), ((5.0, 4.0), "Inductor"), ((), ""), ((9.8, 9.9), "gradkern")]
+)
+def test_the_kernels_decide_where_turns_cannot_tell(
+    monkeypatch: pytest.MonkeyPatch, on_device: tuple[float, ...], used: str, seed: int
+) -> None:
+    host = random.Random(seed)
+    clock = Clock(0.010, lambda: host.lognormvariate(0, 0.3))
+    form = tuned(monkeypatch, clock, *on_device)(1)
+    (times,) = gradkern.torch.report().steps
+    assert not times.is_clear
+    if on_device:
+        assert form == ("ours" if used == "gradkern" else "plain")
+        least, most = sorted(on_device)
+        text = f"too close to tell: {used}'s are used, whose kernels take {least:.2f} and not {most:.2f} ms"
+        assert text in str(times)
+    else:
+        assert form == ("plain" if times.inductor < times.gradkern else "ours")
+        assert "so " in str(times)
+
+
 def test_a_host_whose_speed_changes_too_much_to_tell_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(0.010, SharedHost(0))
     monkeypatch.setattr(step_comparison, "_is_clear", lambda _: False)

@@ -71,6 +71,7 @@ class StepTimes:
 
     is_plain           whether Inductor's are used
     is_plain_in_graph  whether they are where the host does not count
+    is_clear           whether turns show which are faster; where they do not, the kernels' times decide
     """
 
     gradkern: float
@@ -79,13 +80,16 @@ class StepTimes:
     is_plain_in_graph: bool
     gradkern_on_device: float | None = None
     inductor_on_device: float | None = None
+    is_clear: bool = True
 
     def __str__(self) -> str:
         used, captured = ("Inductor" if plain else "gradkern" for plain in (self.is_plain, self.is_plain_in_graph))
-        text = (
-            f"compiled step: {self.gradkern:.2f} ms with gradkern's graphs, {self.inductor:.2f} with Inductor's, so "
-            f"{used}'s are used"
-        )
+        text = f"compiled step: {self.gradkern:.2f} ms with gradkern's graphs, {self.inductor:.2f} with Inductor's, "
+        if self.is_clear or self.gradkern_on_device is None or self.inductor_on_device is None:
+            text += f"so {used}'s are used"
+        else:
+            least, most = sorted((self.gradkern_on_device, self.inductor_on_device))
+            text += f"too close to tell: {used}'s are used, whose kernels take {least:.2f} and not {most:.2f} ms"
         on_device = self.inductor_on_device if self.is_plain_in_graph else self.gradkern_on_device
         if on_device is None or not is_host_bound(on_device, min(self.gradkern, self.inductor)):
             return text

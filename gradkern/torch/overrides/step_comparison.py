@@ -59,9 +59,10 @@ def compare_steps(
         kernel = named[name]
         with_ways = _Ways(kernel, texts)
         try:
-            times = times_of(ways, with_ways.take, step, repeats, _SECONDS / len(runs))
+            turns = turns_of(ways, with_ways.take, step, repeats, _SECONDS / len(runs))
         finally:
             with_ways.take(_CHOSEN)
+        times = {way: geometric_mean(each) for way, each in turns.items()}
         *ours, theirs = times.values()
         if min(ours) < theirs:
             with_ways.take(min(times, key=times.__getitem__))
@@ -94,12 +95,10 @@ class _Ways:
             self._kernel.deactivate(self._inactive)
 
 
-def times_of(
+def turns_of(
     ways: Sequence[str], take: Callable[[str], None], step: Callable[[], Any], repeats: int, seconds: float
-) -> dict[str, float]:
-    """Milliseconds of a step in each way, on the slowest rank: the geometric mean of turns. seconds: of turns beyond
-    the least.
-    """
+) -> dict[str, list[float]]:
+    """Milliseconds of a step in each turn of each way, on the slowest rank. seconds: of turns beyond the least."""
 
     def turn(way: str) -> float:
         take(way)
@@ -121,7 +120,7 @@ def times_of(
         order = in_round(len(taken[ways[0]]), ways)
         for way, times in zip(order, zip(*ranks.of_all([turn(way) for way in order]), strict=True), strict=True):
             taken[way].append(max(times))
-    return {way: geometric_mean(turns) for way, turns in taken.items()}
+    return taken
 
 
 def in_round(number: int, ways: Sequence[str]) -> Sequence[str]:
@@ -163,8 +162,8 @@ def forget_runs() -> None:
 
 
 def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
-    """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are shorter with; in CUDA
-    graphs as their kernels take less time.
+    """Let the graphs that have run since `forget_runs` be gradkern's or Inductor's, as steps are shorter with; where
+    turns cannot tell, and in CUDA graphs, as their kernels take less time.
     """
     graphs = [each for each in choice.live() if each.ran]
     if not ranks.of_first(bool(graphs)):
@@ -175,7 +174,8 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
             each.plain = way == _INDUCTOR
 
     try:
-        times = times_of((_OURS, _INDUCTOR), take, step, repeats, _SECONDS)
+        turns = turns_of((_OURS, _INDUCTOR), take, step, repeats, _SECONDS)
+        times = {way: geometric_mean(each) for way, each in turns.items()}
         asleep = max(ranks.of_all(2 * max(times.values())))  # one for all: their kernels wait for each other's
         on_device = dict[str, float | None]()
         for way in times:
@@ -186,12 +186,14 @@ def compare_graphs(step: Callable[[], Any], repeats: int) -> None:
         take(_OURS)
     ours, inductor = times[_OURS], times[_INDUCTOR]
     plain = in_graph = inductor < ours
+    is_clear = _is_clear(turns)
     ours_there, inductor_there = on_device[_OURS], on_device[_INDUCTOR]
     if ours_there is not None and inductor_there is not None:
         in_graph = inductor_there < ours_there
+        plain = plain if is_clear else in_graph
     for each in graphs:
         each.plain, each.plain_in_graph = plain, in_graph
-    choice.compared.append(StepTimes(ours, inductor, plain, in_graph, ours_there, inductor_there))
+    choice.compared.append(StepTimes(ours, inductor, plain, in_graph, ours_there, inductor_there, is_clear))
 
 
 def _on_device(step: Callable[[], Any], longest: float) -> float | None:

@@ -177,7 +177,8 @@ def tune(step: Callable[[], Any], *, repeats: int = 0) -> Any:
              Inductor alone compiles it; then it runs so. A CUDA graph always has the kernels that take less time. The
              report says whether one would help.
              Where turns differ too much to tell, as on a host that others use, there are more: for 10 seconds of a
-             compiled model, and for 10 of all operators
+             compiled model, and for 10 of all operators. If 10 seconds do not show it either, a compiled model runs
+             the kernels that take less time
 
     The signatures are those that `enable` has met, and those of models that torch.compile has compiled with
     backend="gradkern". A CUDA graph keeps the kernels that it was captured with, so tune before: in the first step with
