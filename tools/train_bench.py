@@ -13,7 +13,8 @@ gradkern, the same with backend="gradkern" and tune(repeats=5); and the last two
 language models, whose logits are among the outputs of the compiled model, "compile loss" and "gradkern loss" compile a
 function that returns the loss alone.
 
-A row is one process, in which the columns take turns of 8 steps; a time is the median of the turns. The next rows
+A row is one process, in which the columns take turns of 8 steps; a time is the median of the turns. Turns begin a new
+chunk of CPython's stack, so that no column's launches begin at the end of one, where each takes longer. The next rows
 compile meanwhile (--jobs), but stand still (SIGSTOP) while a row is tuned, timed and profiled; each has caches of its
 own, as a row that stands still would hold their locks. Gradients are compared with float32 without TF32, without
 dropout. --json keeps rows as they come; with --resume those that are there with all columns are not measured again. A

@@ -16,6 +16,7 @@ from kernel_kinds import by_kind
 from train_models import MODELS, TINY, Model, dropouts
 
 import gradkern.torch
+from gradkern.system.data_stack import with_room
 from gradkern.torch.compile_backend import choice
 from gradkern.torch.overrides.step_comparison import in_round
 
@@ -213,6 +214,7 @@ class TrainingRow:
     def _time_in_turns(self, steps: dict[str, Callable[[], Any]], seconds: float) -> None:
         times: dict[str, list[float]] = {each: [] for each in steps}
 
+        @with_room  # whatever the depth here, which another program has not
         def take_turn(column: str) -> None:
             steps[column]()  # what other columns left in the processor's caches is of no use
             self._wait()

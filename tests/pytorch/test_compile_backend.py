@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import compiled_models
 from helpers.compiled_models import Block, Transformer
+from helpers.page_faults import at_depths
 from torch import nn
 from torch.nn import functional
 
@@ -653,6 +654,25 @@ def test_what_a_batch_norms_gradient_reads_lies_as_its_input(monkeypatch: pytest
     assert grad.shape == read.shape == (3, 8, 5, 4)
     assert read.is_contiguous(memory_format=torch.channels_last)
     assert grad.stride() == read.stride()
+
+
+def test_calls_of_a_graph_map_no_memory_each_whatever_the_depth_of_the_stack() -> None:
+    """See gradkern.system.data_stack."""
+    library = torch.library.Library("depth", "DEF")
+    library.define("copy(Tensor x) -> Tensor")
+    library.impl("copy", lambda x: x.clone(), "CompositeExplicitAutograd")
+    torch.library.register_fake("depth::copy", torch.empty_like, lib=library)
+    calls = 120
+
+    def copies(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(calls):
+            x = torch.ops.depth.copy(x)
+        return x
+
+    x = torch.ones(4)
+    compiled = torch.compile(copies, backend="gradkern")
+    torch.testing.assert_close(compiled(x), x)
+    assert max(at_depths(lambda: compiled(x), apart=256)) < calls / 2
 
 
 @pytest.mark.slow

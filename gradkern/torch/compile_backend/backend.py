@@ -9,6 +9,11 @@ from typing import Any
 
 from torch import fx  # pyright: ignore[reportMissingImports]
 
+from gradkern.system.data_stack import with_room
+
+_MANY_NODES = 100
+"""Of a graph that takes the host half a millisecond or more, of which room on the stack costs less than 2 %."""
+
 
 def gradkern(
     graph_module: fx.GraphModule, inputs: Any, *, mode: str | None = None, options: Mapping[str, Any] | None = None
@@ -33,8 +38,10 @@ def gradkern(
     chosen = dict(options or {})
     gates = gates_of(chosen.pop("gradkern", None))
     settings = {**list_mode_options(mode or "default"), **chosen}
+    is_captured = bool(settings.get("triton.cudagraphs"))
+    wants_room = len(graph_module.graph.nodes) >= _MANY_NODES and not is_captured
     # what `tune` compares with; Inductor finds a CUDA graph's static inputs only while Dynamo compiles
-    is_compared = not (has_open_sizes(inputs) or settings.get("triton.cudagraphs"))
+    is_compared = not (has_open_sizes(inputs) or is_captured)
     plain = copied(graph_module) if is_compared else graph_module
     with findings.of_graph():
         rewrite(graph_module, gates)
@@ -45,9 +52,6 @@ def gradkern(
         ours = zero_gradients.made_for(ours, logits)
     if padded:
         ours = cut(ours, padded)
-    if not is_compared:
-        return ours
-
     dynamo = TracingContext.try_get()
 
     def compile_plain(given: Any) -> Any:
@@ -58,7 +62,8 @@ def gradkern(
         with tracing(TracingContext(dynamo.fake_mode)):
             return compile_fx(plain, made, config_patches=settings)
 
-    return Choice(ours, compile_plain)
+    compiled = Choice(ours, compile_plain) if is_compared else ours
+    return with_room(compiled) if wants_room else compiled
 
 
 def _reset() -> None:
