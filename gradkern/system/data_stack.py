@@ -19,7 +19,7 @@ used cost anything.
 
 
 def with_room(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """The function, in a chunk of its own that has room for what it calls. That costs some 5 us a call."""
+    """The function, in a chunk of its own that has room for what it calls. That costs some 10 us a call."""
 
     def call(*args: object) -> _Result:
         return function(*args)

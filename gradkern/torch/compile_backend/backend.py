@@ -12,7 +12,7 @@ from torch import fx  # pyright: ignore[reportMissingImports]
 from gradkern.system.data_stack import with_room
 
 _MANY_NODES = 100
-"""Of a graph that takes the host half a millisecond or more, of which room on the stack costs less than 2 %."""
+"""Of a graph that takes the host half a millisecond or more: room on the stack costs at most 2 % of that."""
 
 
 def gradkern(
