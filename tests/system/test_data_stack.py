@@ -3,9 +3,9 @@
 import sys
 
 import pytest
+from helpers.page_faults import at_depths
 
 from gradkern.system.data_stack import with_room
-from tests.helpers.page_faults import at_depths
 
 CALLS = 200
 
