@@ -214,7 +214,7 @@ class TrainingRow:
     def _time_in_turns(self, steps: dict[str, Callable[[], Any]], seconds: float) -> None:
         times: dict[str, list[float]] = {each: [] for each in steps}
 
-        @with_room  # whatever the depth here, which another program has not
+        @with_room  # else a column's launches may each map memory, depending on the depth here
         def take_turn(column: str) -> None:
             steps[column]()  # what other columns left in the processor's caches is of no use
             self._wait()

@@ -2,8 +2,7 @@
 
 It consists of chunks of 16 KB. Until one is cached (3.13.13, 3.14.4, 3.15; python/cpython#142183), a chunk goes back to
 the system with the last frame in it: calls that begin at the end of a chunk map and unmap memory each time, for some
-7 us. Which calls those are depends on the depth of their caller. A forward pass of Swin-T that launches its kernels
-from such a place has been seen to take 3 ms longer.
+7 us. Which calls those are depends on the depth of their caller: a forward pass may launch all its kernels there.
 """
 
 from __future__ import annotations
